@@ -1,0 +1,26 @@
+# Two commands do all the set-up: `make demo` runs the main job, `make test` checks everything.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check lint types clean
+
+demo: .venv/ready
+	$(BIN)/metareplay demo
+
+test: .venv/ready lint types
+	$(BIN)/pytest
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/ready
+	$(BIN)/mypy
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
