@@ -1,0 +1,18 @@
+"""Streams: examples in order, task after task, and a test set for each task."""
+
+from metareplay.streams.many_permutations import ManyPermutations
+from metareplay.streams.own import OwnStream
+from metareplay.streams.permutations import Permutations
+from metareplay.streams.rotations import Rotations
+from metareplay.streams.stream import CHUNK, Chunk, Examples, Stream
+
+__all__ = [
+    "CHUNK",
+    "Chunk",
+    "Examples",
+    "ManyPermutations",
+    "OwnStream",
+    "Permutations",
+    "Rotations",
+    "Stream",
+]

@@ -17,6 +17,7 @@ class Examples:
     ys: Tensor
 
     def __len__(self) -> int:
+        """How many examples there are."""
         return len(self.xs)
 
 
@@ -29,6 +30,7 @@ class Chunk:
     task: int
 
     def __len__(self) -> int:
+        """How many examples there are."""
         return len(self.xs)
 
 

@@ -1,0 +1,72 @@
+"""Learning from non-stationary streams without forgetting: Meta-Experience Replay and its baselines.
+
+>>> import torch, metareplay as mr
+>>> model = mr.networks.mlp(784, (100, 100), 10, seed=0)
+>>> learner = mr.MER(model, memory=mr.Reservoir(5120), lr=0.03, beta=0.03, gamma=1.0, s=2, k=11, seed=0)
+>>> learner.observe(torch.rand(784), 3)
+>>> learner.predict(torch.rand(5, 784)).shape
+torch.Size([5])
+"""
+
+from metareplay import data, networks, streams
+from metareplay.checkpoint import load
+from metareplay.errors import CheckpointError, DataError, InputError, MetareplayError, NonFiniteError
+from metareplay.learners import (
+    ER,
+    EWC,
+    GEM,
+    MER,
+    ERTasks,
+    Independent,
+    Learner,
+    MERCurrentRate,
+    MEROneBigBatch,
+    Online,
+    Reptile,
+    TaskInput,
+)
+from metareplay.loop import Progress, Run, run
+from metareplay.memories import Memory, Recent, Reservoir, Ring
+from metareplay.metrics import Metrics
+from metareplay.record import Record
+from metareplay.streams import ManyPermutations, OwnStream, Permutations, Rotations, Stream
+from metareplay.version import __version__
+
+__all__ = [
+    "ER",
+    "EWC",
+    "GEM",
+    "MER",
+    "CheckpointError",
+    "DataError",
+    "ERTasks",
+    "Independent",
+    "InputError",
+    "Learner",
+    "MERCurrentRate",
+    "MEROneBigBatch",
+    "ManyPermutations",
+    "Memory",
+    "MetareplayError",
+    "Metrics",
+    "NonFiniteError",
+    "Online",
+    "OwnStream",
+    "Permutations",
+    "Progress",
+    "Recent",
+    "Record",
+    "Reptile",
+    "Reservoir",
+    "Ring",
+    "Rotations",
+    "Run",
+    "Stream",
+    "TaskInput",
+    "__version__",
+    "data",
+    "load",
+    "networks",
+    "run",
+    "streams",
+]

@@ -1,0 +1,187 @@
+"""Checkpoints: everything a learner needs to continue bit for bit, in a safe and versioned file.
+
+A NumPy archive (a zip of plain arrays, each with its checksum) and one JSON text inside it; nothing is pickled. Written
+whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from metareplay.errors import CheckpointError, InputError
+from metareplay.files import write_atomically
+from metareplay.table import Table
+from metareplay.version import __version__
+
+if TYPE_CHECKING:
+    from metareplay.learners.learner import Learner
+
+FORMAT = 1
+Arrays = dict[str, NDArray[Any]]
+
+
+def save(learner: Learner, path: Path, extra: dict[str, object] | None = None) -> None:
+    """Write a learner (and, for a run, plain JSON values beside it)."""
+    tensors = {f"model/{name}": value for name, value in learner.model.state_dict().items()}
+    tensors |= {f"engine/{name}": value for name, value in learner.compute.state().items()}
+    tensors |= {f"private/{name}": value for name, value in learner.private_state().items()}
+    arrays: Arrays = {}
+    if learner.table is not None:
+        slots = learner.slot_count() if learner.held is None else int(learner.held.filled.max(initial=-1)) + 1
+        table = {"xs": learner.table.xs, "ys": learner.table.ys, "tasks": learner.table.tasks}
+        tensors |= {f"table/{name}": part[:slots] for name, part in table.items()}
+    if learner.held is not None:
+        arrays["memory/filled"] = learner.held.filled
+        arrays["memory/seen_of"] = np.array(sorted(learner.held.seen_of.items()), np.int64).reshape(-1, 2)
+    about = {
+        "format": FORMAT,
+        "metareplay": __version__,
+        "learner": type(learner).__name__,
+        "settings": learner.settings(),
+        "seen": learner.seen,
+        "dtypes": {name: str(value.dtype) for name, value in tensors.items()},
+        "extra": extra or {},
+    }
+    arrays |= {name: _array(value) for name, value in tensors.items()}
+    with write_atomically(path) as file:
+        np.savez(file, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
+
+
+def load(path: str | Path, model: nn.Module, **options: Any) -> Learner:
+    """The learner saved at `path`, continuing on `model`, whose weights are replaced.
+
+    `options` replace saved ones: the engine for instance, or a loss of your own, which a file cannot hold.
+    """
+    path = Path(path)
+    about, arrays = _read(path)
+    _same_model(path, _part(_tensors(about, arrays), "model/"), model)
+    learner = _make(path, about, model, options)
+    _fill(learner, about, arrays)
+    return learner
+
+
+def restore(learner: Learner, path: Path) -> dict[str, Any]:
+    """Put a learner that was made with the same settings into the saved state; give what was saved beside it."""
+    about, arrays = _read(path)
+    _same_model(path, _part(_tensors(about, arrays), "model/"), learner.model)
+    settings = json.loads(json.dumps(learner.settings()))
+    for name, here in (settings | {"learner": type(learner).__name__}).items():
+        there = about["learner"] if name == "learner" else about["settings"].get(name)
+        if here != there and name != "engine":
+            raise CheckpointError(
+                f"{path} was saved with {name}={there}, not {here}: use the same, or another checkpoint"
+            )
+    _fill(learner, about, arrays)
+    extra: dict[str, Any] = about["extra"]
+    return extra
+
+
+def _fill(learner: Learner, about: dict[str, Any], arrays: Arrays) -> None:
+    """Weights, memory, counts and all else."""
+    tensors = _tensors(about, arrays)
+    learner.model.load_state_dict(_part(tensors, "model/"))
+    learner.seen = about["seen"]
+    learner.compute.restore(_part(tensors, "engine/"))
+    learner.restore_private(_part(tensors, "private/"))
+    parts = _part(tensors, "table/")
+    if parts:
+        learner.table = _restore_table(learner, parts)
+        learner.expect(parts["xs"])
+    if learner.held is not None:
+        memory = learner.held
+        memory.table, memory.filled, memory.seen = learner.table, arrays["memory/filled"], learner.seen
+        memory.is_filled[memory.filled] = True
+        memory.seen_of = Counter({int(task): int(count) for task, count in arrays["memory/seen_of"]})
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        about = json.loads(str(arrays.pop("about")))
+        version = about["format"]
+    except FileNotFoundError as error:
+        raise CheckpointError(f"no checkpoint at {path}: check the path") from error
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, TypeError) as error:
+        raise CheckpointError(f"{path} is damaged or is no metareplay checkpoint: use an earlier one") from error
+    if version != FORMAT:
+        made_by = about.get("metareplay")
+        raise CheckpointError(
+            f"{path} has format {version}, made by metareplay {made_by}; this version reads format {FORMAT}"
+        )
+    missing = [name for name in about["dtypes"] if name not in arrays]
+    if missing:
+        raise CheckpointError(f"{path} is damaged, {missing[0]} is missing: use an earlier one")
+    return about, arrays
+
+
+def _make(path: Path, about: dict[str, Any], model: nn.Module, options: dict[str, Any]) -> Learner:
+    """A new learner with the saved settings."""
+    from metareplay.learners import LEARNERS
+    from metareplay.learners.predictor import named_loss
+    from metareplay.memories import MEMORIES
+
+    kinds = {kind.__name__: kind for kind in LEARNERS}
+    settings = dict(about["settings"]) | options
+    if about["learner"] not in kinds:
+        raise CheckpointError(f"{path} holds a {about['learner']}, which this version does not know: update metareplay")
+    if "memory" in settings and isinstance(settings["memory"], dict):
+        memory = dict(settings["memory"])
+        settings["memory"] = MEMORIES[memory.pop("kind")](**memory)
+    if isinstance(settings["loss"], str):
+        loss = named_loss(settings["loss"])
+        if loss is None:
+            raise CheckpointError(
+                f"{path} was saved with a loss of your own, {settings['loss']}: pass it, load(path, model, loss=...)"
+            )
+        settings["loss"] = loss
+    try:
+        return kinds[about["learner"]](model, **settings)
+    except (InputError, TypeError) as error:
+        raise CheckpointError(f"{path} does not fit: {error}") from error
+
+
+def _same_model(path: Path, saved: dict[str, Tensor], model: nn.Module) -> None:
+    here = model.state_dict()
+    for name in [*saved, *here]:
+        old, new = ((f"{tuple(s[name].shape)} {s[name].dtype}" if name in s else "missing") for s in (saved, here))
+        if old != new:
+            raise CheckpointError(
+                f"{path} is of another model: {name} is {old} there and {new} here; build the model it was saved with"
+            )
+
+
+def _restore_table(learner: Learner, parts: dict[str, Tensor]) -> Table:
+    table = Table(learner.slot_count(), parts["xs"], parts["ys"], learner.weights.device)
+    for name, saved in parts.items():
+        getattr(table, name)[: len(saved)] = saved
+    return table
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _tensors(about: dict[str, Any], arrays: Arrays) -> dict[str, Tensor]:
+    return {name: _tensor(arrays[name], dtype) for name, dtype in about["dtypes"].items()}
+
+
+def _array(value: Tensor) -> NDArray[Any]:
+    """As NumPy; dtypes it does not have (bfloat16) as their bits."""
+    value = value.detach().cpu().contiguous()
+    return (value.view(torch.int16) if value.dtype == torch.bfloat16 else value).numpy()
+
+
+def _tensor(array: NDArray[Any], dtype: str) -> Tensor:
+    value = torch.from_numpy(array)
+    return value.view(torch.bfloat16) if dtype == "torch.bfloat16" else value

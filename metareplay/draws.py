@@ -1,0 +1,78 @@
+"""Random draws as a pure function of (seed, purpose, example, draw number).
+
+Nothing has to be advanced or saved: the 7th draw for example 1000 is the same number whether the stream came one by
+one, in chunks, or was resumed there, and whichever engine asks. The function is SplitMix64 (Steele, Lea and Flood,
+OOPSLA 2014), addressed by position.
+"""
+
+from enum import IntEnum
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metareplay.errors import InputError
+
+Ints = NDArray[np.int64]
+_Words = NDArray[np.uint64]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Purpose(IntEnum):
+    """What a draw is for; each purpose has its own, independent numbers."""
+
+    KEEP = 0  # where the memory puts an example
+    REPLAY = 1  # which stored examples are replayed
+    PLACE = 2  # where the current example stands in a batch (Algorithm 7)
+    MODULE = 3  # randomness inside the user's module, such as dropout
+
+
+@final
+class Draws:
+    """Uniform integers for each example of a stream.
+
+    >>> draws = Draws(seed=0)
+    >>> draws.integers(Purpose.REPLAY, example=5, count=4, high=100)
+    array([81, 71, 87, 37])
+    >>> draws.each(Purpose.KEEP, first=0, highs=np.array([10, 10, 10]))
+    array([8, 6, 2])
+    """
+
+    def __init__(self, seed: int) -> None:
+        if not 0 <= seed < 2**64:
+            raise InputError(f"seed={seed}: use a whole number from 0 to 2**64 - 1")
+        self.seed = seed
+        start = _mix(np.array([seed], np.uint64))
+        self._keys = {purpose: _mix(start + np.array([purpose], np.uint64) * _GOLDEN) for purpose in Purpose}
+
+    def integers(self, purpose: Purpose, example: int, count: int, high: int) -> Ints:
+        """`count` independent integers in [0, high) for one example, with replacement."""
+        state = self._states(purpose, np.array([example], np.uint64))
+        words = _mix(state + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN)
+        return _below(words, np.float64(high))
+
+    def each(self, purpose: Purpose, first: int, highs: Ints) -> Ints:
+        """One integer in [0, high) for each of the examples first, first + 1, ..."""
+        states = self._states(purpose, np.arange(first, first + len(highs), dtype=np.uint64))
+        return _below(_mix(states + _GOLDEN), highs.astype(np.float64))
+
+    def word(self, purpose: Purpose, example: int) -> int:
+        """One 63-bit number for one example: a seed for somebody else's generator."""
+        return int(self._states(purpose, np.array([example], np.uint64))[0] >> np.uint64(1))
+
+    def _states(self, purpose: Purpose, examples: _Words) -> _Words:
+        return _mix(self._keys[purpose] + examples * _GOLDEN)
+
+
+def _mix(words: _Words) -> _Words:
+    """SplitMix64's output function: every bit of the result depends on every bit given."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+def _below(words: _Words, high: NDArray[np.float64] | np.float64) -> Ints:
+    """floor(u * high) with u the top 53 bits as a fraction: off uniform by less than high / 2**53."""
+    fractions = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (fractions * high).astype(np.int64)

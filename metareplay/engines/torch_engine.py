@@ -1,0 +1,170 @@
+"""The plain engine: torch autograd, any module, any loss, any device. It defines what a plan means."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from metareplay.draws import Draws, Ints, Purpose
+from metareplay.engines.engine import Engine, Pull
+from metareplay.networks import TaskModule
+from metareplay.plan import Plan
+from metareplay.table import Table
+from metareplay.weights import Weights, reptile
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+
+def as_input(xs: Tensor, weights: Weights) -> Tensor:
+    """Stored examples as the model takes them: uint8 scaled to [0, 1], reals in its dtype, integers as they are."""
+    if xs.dtype == torch.uint8:
+        return xs.to(weights.device, weights.dtype).div_(255)
+    if xs.is_floating_point():
+        return xs.to(weights.device, weights.dtype)
+    return xs.to(weights.device)
+
+
+def forward(model: nn.Module, inputs: Tensor, tasks: Tensor) -> Tensor:
+    """The model's outputs, its head chosen by task where it has several."""
+    if isinstance(model, TaskModule):
+        outputs: Tensor = model(inputs, tasks.to(inputs.device))
+    else:
+        outputs = model(inputs)
+    return outputs
+
+
+@contextmanager
+def own_randomness(device: torch.device) -> Iterator[torch.Generator]:
+    """Lend the generator that dropout and its like use on this device; give it back as it was."""
+    cuda = device.type == "cuda"
+    generator = torch.cuda.default_generators[device.index or 0] if cuda else torch.default_generator
+    state = generator.get_state()
+    try:
+        yield generator
+    finally:
+        generator.set_state(state)
+
+
+@final
+class TorchEngine(Engine):
+    """Plans by torch autograd, one small step at a time."""
+
+    name = "torch"
+
+    def __init__(
+        self,
+        weights: Weights,
+        loss: Loss,
+        draws: Draws,
+        clip: float | None = None,
+        make_optimizer: MakeOptimizer | None = None,
+    ) -> None:
+        self.weights, self.loss, self.draws, self.clip = weights, loss, draws, clip
+        self.optimizer = None
+        if make_optimizer is not None:
+            theta = nn.Parameter(weights.theta)  # the same storage
+            theta.grad = weights.gradient
+            self.optimizer = make_optimizer([theta])
+
+    def execute(self, plan: Plan, table: Table, pull: Pull | None = None) -> int:
+        """Algorithm 1's loops; the other algorithms are the same loops with other batches and rates."""
+        theta, rates = self.weights.theta, plan.rates
+        with self._learning() as generator:
+            for i in range(len(plan)):
+                generator.manual_seed(self.draws.word(Purpose.MODULE, plan.first + i))
+                undo = self.remember()
+                theta_a0 = theta.clone()
+                for batch in plan.batches(i):
+                    theta_w0 = theta.clone()
+                    for rows in [batch] if plan.together else batch[:, np.newaxis]:
+                        current = not plan.together and rows[0] == plan.incoming + i
+                        self._differentiate(table, rows, plan.balanced)
+                        self._step(rates.current if current else rates.memory, pull)
+                    reptile(theta, theta_w0, rates.within)
+                reptile(theta, theta_a0, rates.across)
+                if not torch.isfinite(theta).all():
+                    undo()
+                    return i
+        return len(plan)
+
+    def gradient(self, table: Table, rows: Ints, example: int) -> Tensor:
+        """One forward and backward pass over the rows."""
+        with self._learning() as generator:
+            generator.manual_seed(self.draws.word(Purpose.MODULE, example))
+            self._differentiate(table, rows, balanced=False)
+            return self.weights.gradient.clone()
+
+    def state(self) -> dict[str, Tensor]:
+        """The optimizer's moments, flat; nothing for plain SGD."""
+        if self.optimizer is None:
+            return {}
+        kept = self.optimizer.state_dict()["state"].get(0, {})
+        return {name: torch.as_tensor(value) for name, value in kept.items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Continue with saved moments."""
+        if self.optimizer is not None:
+            whole = self.optimizer.state_dict()
+            whole["state"] = {0: {name: value.clone() for name, value in state.items()}} if state else {}
+            self.optimizer.load_state_dict(whole)
+
+    def _differentiate(self, table: Table, rows: Ints, balanced: bool) -> None:
+        """Put the gradient of the rows' loss into weights.gradient; of a loss that is not finite, a NaN."""
+        index = torch.from_numpy(rows)
+        tasks, there = table.tasks[index], index.to(table.xs.device)
+        outputs = forward(self.weights.module, as_input(table.xs[there], self.weights), tasks)
+        ys = table.ys[there]
+        if balanced:
+            of_task = [(tasks == task).to(ys.device) for task in tasks.unique()]
+            loss = torch.stack([self.loss(outputs[mask], ys[mask]) for mask in of_task]).sum()
+        else:
+            loss = self.loss(outputs, ys)
+        self.weights.gradient.zero_()
+        loss.backward()
+        if not torch.isfinite(loss):
+            self.weights.gradient.fill_(torch.nan)
+
+    def _step(self, rate: float, pull: Pull | None) -> None:
+        theta, gradient = self.weights.theta, self.weights.gradient
+        if pull is not None:
+            gradient.add_(pull.gradient(theta))
+        clip_norm(gradient, self.clip)
+        if self.optimizer is None:
+            theta.add_(gradient, alpha=-rate)
+        else:
+            self.optimizer.step()
+
+    @contextmanager
+    def _learning(self) -> Iterator[torch.Generator]:
+        self.weights.check()
+        self.weights.gather_gradient()
+        if not self.weights.module.training:
+            self.weights.module.train()
+        with own_randomness(self.weights.device) as generator:
+            yield generator
+
+    def remember(self) -> Callable[[], None]:
+        """Copies of the weights, the module's buffers and the optimizer's moments."""
+        theta = self.weights.theta.clone()
+        buffers = [buffer.clone() for buffer in self.weights.module.buffers()]
+        moments = {name: value.clone() for name, value in self.state().items()}
+
+        def undo() -> None:
+            self.weights.theta.copy_(theta)
+            for buffer, before in zip(self.weights.module.buffers(), buffers, strict=True):
+                buffer.copy_(before)
+            self.restore(moments)
+
+        return undo
+
+
+def clip_norm(gradient: Tensor, clip: float | None) -> None:
+    """Scale the gradient, in place, to norm min(norm, clip)."""
+    if clip is not None:
+        norm = gradient.norm()
+        if norm > clip:
+            gradient.mul_(clip / norm)

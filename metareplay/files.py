@@ -1,0 +1,31 @@
+"""Writing files so that a reader never sees half of one."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from metareplay.errors import MetareplayError
+
+
+@contextmanager
+def write_atomically(path: Path) -> Iterator[BinaryIO]:
+    """Open a file beside `path` for writing; it takes the name `path` only once all of it is on disk.
+
+    A full disk, a kill or an error leaves what was at `path` before untouched.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        raise MetareplayError(
+            f"cannot write {path}: {error.strerror or error}; free some space or choose another place"
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,111 @@
+"""Gradient Episodic Memory (Lopez-Paz and Ranzato, 2017), one example at a time as in Riemer et al. (2019)."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import numpy as np
+import torch
+from scipy.optimize import lsq_linear, nnls
+from torch import Tensor
+
+from metareplay.engines.torch_engine import clip_norm
+from metareplay.errors import InputError
+from metareplay.learners.learner import Learner
+from metareplay.learners.predictor import Incoming
+from metareplay.memories.memory import Memory
+from metareplay.memories.ring import Ring
+from metareplay.table import Table
+
+
+@final
+@dataclass(eq=False, repr=False, kw_only=True)
+class GEM(Learner):
+    """A step along the gradient closest to the example's own that does not raise the loss on any past task's memory.
+
+    With memory=Ring(M, tasks) there is a constraint for each past task; with memory=Reservoir(M), the paper's ablation,
+    one for everything held.
+    """
+
+    uses_tasks: ClassVar[bool] = True
+
+    memory: Memory = field(default_factory=lambda: Ring(500, tasks=20))
+    lr: float = 0.01  # alpha
+    strength: float = 0.0  # memory strength: the least weight of a violated task's gradients in the step
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.strength < np.inf:
+            raise InputError(f"strength={self.strength}: use a number from 0 up")
+        if self.memory.seen:
+            raise InputError("this memory already belongs to another learner: make a new one")
+
+    def learn(self, incoming: Incoming, table: Table) -> None:
+        """One projected step an example."""
+        for example in incoming.pieces(1):
+            table.bring(example.xs, example.ys, example.tasks)
+            slots = self.memory.place(self.draws, example.task_ids())
+            self.finish(int(self._step(int(example.tasks[0]), table)), slots, example, table)
+
+    def _step(self, task: int, table: Table) -> bool:
+        """Whether the step could be taken; if not, nothing has changed."""
+        undo = self.compute.remember()
+        gradient = self.compute.gradient(table, np.array([table.capacity]), self.seen)
+        constraints = [self.compute.gradient(table, rows, self.seen) for rows in self.memory.groups(task)]
+        if constraints:
+            gradient = project(gradient, torch.stack(constraints), self.strength)
+        clip_norm(gradient, self.clip)
+        self.weights.theta.add_(gradient, alpha=-self.lr)
+        finite = bool(torch.isfinite(self.weights.theta).all())
+        if not finite:
+            undo()
+        return finite
+
+    @property
+    def held(self) -> Memory:
+        """M."""
+        return self.memory
+
+    def slot_count(self) -> int:
+        """The whole memory."""
+        return self.memory.capacity
+
+
+def project(gradient: Tensor, constraints: Tensor, strength: float = 0.0) -> Tensor:
+    """The gradient g itself if G g >= 0, else g + G' v with v >= strength that minimises |g + G' v|.
+
+    At strength 0 this is the vector closest to g that satisfies G g >= 0 (the dual of GEM's quadratic program). After
+    the shift u = v - strength it is a non-negative least-squares problem in as many unknowns as there are tasks, solved
+    by an active set on the rows' Gram matrix: rank-deficient, duplicate and zero rows do no harm.
+
+    >>> project(torch.tensor([1.0, -1.0]), torch.tensor([[0.0, 2.0]]))
+    tensor([1., 0.])
+    """
+    if not bool((constraints @ gradient < 0).any()) or not torch.isfinite(gradient).all():
+        return gradient
+    g, rows = gradient.double(), constraints.double()
+    norms = rows.norm(dim=1)
+    g = g + strength * rows.sum(0)
+    unit = rows[norms > 0] / norms[norms > 0, None]
+    u = _nearest_cone(unit, g)
+    projected: Tensor = g + u @ unit
+    return projected.to(gradient)
+
+
+def _nearest_cone(unit: Tensor, g: Tensor) -> Tensor:
+    """u >= 0 that minimises |g + u @ unit|, from inner products alone.
+
+    With unit unit' = V diag(w) V', the objective is |R u + c|^2 + constant, R = w^(1/2) V', c = w^(-1/2) V' unit g.
+    """
+    scale = g.norm()
+    values, vectors = torch.linalg.eigh(unit @ unit.T)
+    kept = values > 1e-12 * values.amax(dim=0, keepdim=True).clamp(min=0) if len(values) else values > 0
+    if not bool(scale > 0) or not bool(kept.any()):
+        return unit.new_zeros(len(unit))
+    roots, directions = values[kept].sqrt(), vectors[:, kept].T
+    r = (roots[:, None] * directions).cpu().numpy()
+    c = (directions @ (unit @ (g / scale)) / roots).cpu().numpy()
+    try:
+        u, _ = nnls(r, -c)
+    except RuntimeError:  # it went round in circles; this one cannot
+        u = lsq_linear(r, -c, bounds=(0, np.inf)).x
+    return torch.as_tensor(u).to(g).mul_(scale)

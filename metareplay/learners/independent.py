@@ -1,0 +1,55 @@
+"""An independent predictor for each task (Lopez-Paz and Ranzato, 2017)."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from metareplay.errors import InputError
+from metareplay.learners.online import MemorylessLearner
+from metareplay.learners.predictor import Incoming
+from metareplay.networks import Separate
+from metareplay.table import Table
+
+
+@final
+@dataclass(eq=False, repr=False, kw_only=True)
+class Independent(MemorylessLearner):
+    """Online learning with a network of its own for each task: nothing is forgotten, nothing is transferred.
+
+    `networks.separate_mlps` makes the paper's networks: fewer hidden units in proportion to the number of tasks. A
+    task's network starts from its own first weights ("fresh") or from those of the task before it ("clone").
+    """
+
+    uses_tasks: ClassVar[bool] = True
+
+    model: Separate = field(kw_only=False)
+    lr: float = 0.01  # alpha
+    start: Literal["fresh", "clone"] = "fresh"  # where a new task's network starts
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, Separate):
+            raise InputError("Independent needs a network for each task: wrap them as networks.Separate([...])")
+        if self.start not in ("fresh", "clone"):
+            raise InputError(f"start={self.start!r}: use 'fresh' or 'clone'")
+        super().__post_init__()
+        self._started: list[int] = []  # tasks in the order they were first met
+
+    def learn(self, incoming: Incoming, table: Table) -> None:
+        """One step an example, on its own task's network."""
+        for run in incoming.runs():
+            task = int(run.tasks[0])
+            if task not in self._started:
+                if self.start == "clone" and self._started:
+                    self.model.clone(self._started[-1], task)
+                self._started.append(task)
+            self.step_once(run, table)
+
+    def private_state(self) -> dict[str, Tensor]:
+        """Which tasks have begun."""
+        return {"started": torch.tensor(self._started, dtype=torch.int64)}
+
+    def restore_private(self, state: dict[str, Tensor]) -> None:
+        """The same."""
+        self._started = [int(task) for task in state["started"]]

@@ -1,0 +1,42 @@
+"""Meta-Experience Replay, one big batch: Algorithm 6 of Riemer et al. (2019)."""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from metareplay.checks import check_count, check_share
+from metareplay.draws import Ints
+from metareplay.learners.replay import ROWS, ReplayLearner
+from metareplay.plan import Rates, Sampler
+
+
+@final
+@dataclass(eq=False, repr=False, kw_only=True)
+class MEROneBigBatch(ReplayLearner):
+    """s k - s examples from memory, then s copies of the incoming one, an SGD step each; then one Reptile line, gamma.
+
+    The official code makes s separate Reptile updates instead, which is the same at the paper's s = 1.
+    """
+
+    lr: float = 0.1  # alpha, the SGD rate inside the batch
+    gamma: float = 0.03  # Reptile rate
+    s: int = 1  # copies of the incoming example
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_share("gamma", self.gamma)
+        check_count("s", self.s, "the batch holds the incoming example at least once")
+
+    def batches(self, current: int, memory: Sampler) -> Ints:
+        """B: s k - s from memory, the current example at the end."""
+        drawn = memory.sample(1, self.s * (self.k - 1))
+        return np.hstack([drawn, np.full((1, self.s), current)])
+
+    def rates(self) -> Rates:
+        """Every step alpha; gamma after the batch."""
+        return Rates(memory=self.lr, current=self.lr, across=self.gamma)
+
+    def piece_size(self) -> int:
+        """As many examples as make a plan of moderate size."""
+        return max(1, min(256, ROWS // (self.s * self.k)))

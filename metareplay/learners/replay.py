@@ -1,0 +1,83 @@
+"""Learners that replay: draw batches from a memory, learn, offer the example to the memory."""
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import numpy as np
+
+from metareplay.checks import check_count
+from metareplay.draws import Ints
+from metareplay.errors import InputError
+from metareplay.learners.learner import Learner
+from metareplay.learners.predictor import Incoming
+from metareplay.memories.memory import Memory
+from metareplay.memories.reservoir import Reservoir
+from metareplay.plan import Plan, Rates, Sampler
+from metareplay.table import Table
+
+ROWS = 2**18  # rows to plan at a time
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ReplayLearner(Learner):
+    """Algorithms 1 and 4 to 7 differ in their batches and their rates; the rest is here."""
+
+    together: ClassVar[bool] = False  # a batch is one step on its mean loss, not one step a row
+    balanced: ClassVar[bool] = False  # that loss is the sum over tasks of each task's mean loss
+
+    memory: Memory = field(default_factory=lambda: Reservoir(500))  # M
+    k: int = 11  # examples in a batch, the incoming one included (the paper's grids list k - 1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("k", self.k, "a batch holds at least the incoming example")
+        if self.memory.seen:
+            raise InputError("this memory already belongs to another learner: make a new one")
+
+    @abstractmethod
+    def batches(self, current: int, memory: Sampler) -> Ints:
+        """The batches to learn the incoming example with, one a row: rows of the table, `current` being its own."""
+
+    @abstractmethod
+    def rates(self) -> Rates:
+        """How far the steps and the Reptile lines go."""
+
+    @final
+    def plan(self, incoming: Incoming) -> Plan:
+        """All draws for these examples, before anything is computed."""
+        memory = Sampler(self.memory, self.draws, self.seen, incoming.task_ids())
+        drawn = []
+        for i in range(len(incoming)):
+            drawn.append(self.batches(memory.incoming + i, memory))
+            memory.store()
+        ends = np.cumsum([0] + [len(batch) for batches in drawn for batch in batches])
+        return Plan(
+            rows=np.concatenate([batches.ravel() for batches in drawn]),
+            ends=ends,
+            s=len(drawn[0]),
+            slots=memory.slots,
+            rates=self.rates(),
+            first=self.seen,
+            incoming=memory.incoming,
+            together=self.together,
+            balanced=self.balanced,
+        )
+
+    @final
+    def learn(self, incoming: Incoming, table: Table) -> None:
+        """Draw first, then compute, then store."""
+        table.bring(incoming.xs, incoming.ys, incoming.tasks)
+        plan = self.plan(incoming)
+        self.finish(self.compute.execute(plan, table), plan.slots, incoming, table)
+
+    @property
+    @final
+    def held(self) -> Memory:
+        """M."""
+        return self.memory
+
+    @final
+    def slot_count(self) -> int:
+        """The whole memory."""
+        return self.memory.capacity

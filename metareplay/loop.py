@@ -1,0 +1,169 @@
+"""The one training loop: a learner, a stream, a record."""
+
+import hashlib
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import torch
+
+from metareplay import checkpoint as checkpoints
+from metareplay.errors import InputError
+from metareplay.learners.learner import Learner
+from metareplay.metrics import Matrix, needed
+from metareplay.networks import TaskModule
+from metareplay.record import Record, now, versions
+from metareplay.streams.stream import Chunk, Stream
+
+SAVE_EVERY = 60.0  # seconds between checkpoints within a task
+
+
+@final
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is."""
+
+    doing: str  # "learning" or "evaluating"
+    task: int  # tasks finished so far
+    seen: int  # examples learned
+    total: int | None  # examples in all, if the stream knows
+
+
+def run(learner: Learner, stream: Stream, *, full_matrix: bool = False, checkpoint: str | Path | None = None) -> Record:
+    """Feed a stream to a learner, measure accuracy where tasks begin and end, return the record.
+
+    Only the accuracies that the metrics need are computed (about 4 T of T (T + 1)) unless `full_matrix` is asked for.
+    With `checkpoint`, the run is saved at that path as it goes, and goes on from there if the file exists: killed and
+    started again it ends with the same weights, memory and metrics, bit for bit.
+    """
+    work = Run(learner, stream, full_matrix=full_matrix, checkpoint=checkpoint)
+    for _ in work.steps():
+        pass
+    return work.record()
+
+
+@final
+class Run:
+    """A run that can be watched: iterate over `steps`, then ask for the `record`."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        stream: Stream,
+        *,
+        full_matrix: bool = False,
+        checkpoint: str | Path | None = None,
+    ) -> None:
+        self.learner, self.stream = learner, stream
+        self.path = Path(checkpoint) if checkpoint is not None else None
+        tasks = stream.tasks
+        if tasks and learner.regression:
+            raise InputError("run measures accuracy, which regression has not: use observe_many and outputs instead")
+        self.accuracy: Matrix = np.full((tasks + 1, tasks), math.nan)
+        self._wanted = np.ones_like(self.accuracy, np.bool_) if full_matrix else needed(tasks)
+        self._finished = 0  # tasks whose last example was learned
+        self._seconds = {"learn": 0.0, "evaluate": 0.0}
+        self._settings = {"stream": stream.settings(), "full_matrix": full_matrix}
+
+    def steps(self) -> Iterator[Progress]:
+        """Do the work, a chunk at a time."""
+        if self.path is not None and self.path.exists():
+            self._restore(self.path)
+        elif self.learner.seen:
+            raise InputError(f"this learner has already seen {self.learner.seen} examples: give run a new one")
+        if self.learner.seen == 0:
+            yield from self._evaluate()
+        saved = time.monotonic()
+        for chunk in self.stream.chunks(self.learner.seen):
+            if chunk.task > self._finished:
+                yield from self._finish_task()
+                self._save()
+            self._expect(chunk)
+            self._learn(chunk)
+            if time.monotonic() - saved > SAVE_EVERY:
+                self._save()
+                saved = time.monotonic()
+            yield self._progress("learning")
+        if self.learner.seen == 0:
+            raise InputError("the stream is empty: give it at least one example")
+        if self._finished < self.stream.tasks:
+            yield from self._finish_task()
+            self._save()
+        if self._finished < self.stream.tasks:
+            raise InputError(f"the stream ended after {self._finished} of its {self.stream.tasks} tasks")
+
+    def record(self) -> Record:
+        """What ran and what came out."""
+        learner = self.learner
+        theta = learner.weights.theta.detach().cpu().contiguous()
+        return Record(
+            learner=type(learner).__name__,
+            settings=learner.settings(),
+            model=describe(learner.model),
+            stream=self.stream.settings(),
+            seed=learner.seed,
+            engine=learner.compute.name,
+            examples=learner.seen,
+            accuracy=self.accuracy,
+            weights=hashlib.sha256(theta.view(torch.uint8).numpy().tobytes()).hexdigest(),
+            seconds={name: round(value, 3) for name, value in self._seconds.items()},
+            versions=versions(),
+            date=now(),
+        )
+
+    def _learn(self, chunk: Chunk) -> None:
+        start = time.perf_counter()
+        self.learner.observe_many(chunk.xs, chunk.ys, task=chunk.task)
+        self._seconds["learn"] += time.perf_counter() - start
+
+    def _finish_task(self) -> Iterator[Progress]:
+        self._finished += 1
+        yield from self._evaluate()
+
+    def _evaluate(self) -> Iterator[Progress]:
+        """Fill in the row of the matrix that belongs to this moment."""
+        if not self.stream.tasks:
+            return
+        for task in np.flatnonzero(self._wanted[self._finished]).tolist():
+            yield self._progress("evaluating")
+            start = time.perf_counter()
+            examples = self.stream.test(task)
+            labels = self.learner.predict(examples.xs, task if isinstance(self.learner.model, TaskModule) else None)
+            right = labels.cpu() == examples.ys
+            self.accuracy[self._finished, task] = 100 * right.double().mean().item()
+            self._seconds["evaluate"] += time.perf_counter() - start
+
+    def _expect(self, chunk: Chunk) -> None:
+        """A matrix of T tasks needs them in order, each once."""
+        if self.stream.tasks and chunk.task != self._finished:
+            raise InputError(
+                f"task {chunk.task} came where task {self._finished} was due: number the tasks 0, 1, 2, ... in the "
+                f"order they come, each once, and give each a test set"
+            )
+
+    def _progress(self, doing: str) -> Progress:
+        return Progress(doing, self._finished, self.learner.seen, self.stream.total)
+
+    def _save(self) -> None:
+        if self.path is not None:
+            accuracy = [[None if math.isnan(value) else value for value in row] for row in self.accuracy.tolist()]
+            state = {"accuracy": accuracy, "finished": self._finished, "seconds": self._seconds}
+            checkpoints.save(self.learner, self.path, extra={"run": state, "settings": self._settings})
+
+    def _restore(self, path: Path) -> None:
+        extra = checkpoints.restore(self.learner, path)
+        if extra.get("settings") != self._settings:
+            raise InputError(f"{path} is of a run on another stream: name another checkpoint, or delete this one")
+        state = extra["run"]
+        rows = [[math.nan if value is None else value for value in row] for row in state["accuracy"]]
+        self.accuracy = np.array(rows, np.float64).reshape(self.accuracy.shape)
+        self._finished, self._seconds = state["finished"], dict(state["seconds"])
+
+
+def describe(model: torch.nn.Module) -> str:
+    """A module in one line."""
+    return " ".join(str(model).split())

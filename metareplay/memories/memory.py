@@ -1,0 +1,77 @@
+"""What a memory is: which of the examples seen are held, and in which slots. Integers only; the data are in a Table."""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from metareplay.draws import Draws, Ints
+from metareplay.errors import InputError
+from metareplay.files import write_atomically
+from metareplay.streams.stream import Examples
+from metareplay.table import Table
+
+
+class Memory(ABC):
+    """A bounded set of examples. Implementations only say where an example goes: `place`."""
+
+    def __init__(self, capacity: int) -> None:
+        if capacity < 1:
+            raise InputError(f"memory of {capacity} examples: use a capacity of at least 1")
+        self.capacity = capacity
+        self.seen = 0  # examples offered so far, kept or not: N in Algorithm 3
+        self.seen_of: Counter[int] = Counter()  # the same, task by task
+        self.filled = np.zeros(0, np.int64)  # slots that hold an example, in the order they were first filled
+        self.is_filled = np.zeros(capacity, np.bool_)
+        self.task_count: int | None = None  # tasks 0 .. task_count - 1 only, where a memory needs to know the task
+        self.table: Table | None = None  # the examples themselves, once the first has come
+
+    def __len__(self) -> int:
+        """How many examples are held."""
+        return len(self.filled)
+
+    @abstractmethod
+    def place(self, draws: Draws, tasks: Ints) -> Ints:
+        """The slot that each of the next examples will go to, -1 for one that is not kept. Changes nothing."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, object]:
+        """What this memory was made with, for the record."""
+
+    def groups(self, task: int) -> list[Ints]:
+        """The sets of slots GEM must not get worse at while it learns `task`: here, all that is held, as one."""
+        del task
+        return [self.filled] if len(self.filled) else []
+
+    @final
+    def keep(self, slots: Ints, tasks: Ints) -> None:
+        """Record that examples of these tasks were offered and went to these slots."""
+        fresh = [slot for slot in dict.fromkeys(slots.tolist()) if slot >= 0 and not self.is_filled[slot]]
+        if fresh:
+            self.filled = np.append(self.filled, np.array(fresh, np.int64))
+            self.is_filled[fresh] = True
+        self.seen += len(slots)
+        self.seen_of.update(tasks.tolist())
+
+    @final
+    def examples(self) -> Examples:
+        """A copy of what is held, in slot order."""
+        if self.table is None:
+            raise InputError("the memory is empty: let a learner observe examples first")
+        slots = np.sort(self.filled)
+        return Examples(self.table.xs[slots].cpu(), self.table.ys[slots].cpu())
+
+    @final
+    def tasks(self) -> Ints:
+        """The task of each example held, in slot order (-1 where none was given)."""
+        return self.table.tasks[np.sort(self.filled)].numpy() if self.table is not None else np.zeros(0, np.int64)
+
+    @final
+    def export(self, path: str | Path) -> None:
+        """Write what is held as a NumPy archive: xs, ys, tasks, slots, seen."""
+        held = self.examples()
+        slots, seen = np.sort(self.filled), np.int64(self.seen)
+        with write_atomically(Path(path)) as file:
+            np.savez(file, xs=held.xs.numpy(), ys=held.ys.numpy(), tasks=self.tasks(), slots=slots, seen=seen)

@@ -1,0 +1,175 @@
+"""Networks of the paper's experiments, and modules that choose parts of themselves by task.
+
+Every network here is a plain nn.Module; a user's own module serves as well.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TypeVar, final
+
+import torch
+from torch import Tensor, nn
+
+from metareplay.errors import InputError
+
+Net = TypeVar("Net", bound=nn.Module)
+
+
+class TaskModule(nn.Module, ABC):
+    """A module whose forward takes (inputs, tasks), one task id an input: subclass it for your own multi-head net."""
+
+    @abstractmethod
+    def forward(self, inputs: Tensor, tasks: Tensor) -> Tensor:
+        """Outputs for a batch whose examples may belong to several tasks."""
+
+    @abstractmethod
+    def classes(self, task: int) -> int:
+        """How many classes a task has; raise InputError for a task this module was not made for."""
+
+
+def mlp(inputs: int, hidden: Sequence[int], outputs: int, seed: int = 0) -> nn.Sequential:
+    """A chain of Linear and ReLU layers: Glorot uniform weights, zero biases, as in the paper's experiments.
+
+    >>> mlp(784, (100, 100), 10)
+    Sequential(
+      (0): Flatten(start_dim=1, end_dim=-1)
+      (1): Linear(in_features=784, out_features=100, bias=True)
+      (2): ReLU()
+      (3): Linear(in_features=100, out_features=100, bias=True)
+      (4): ReLU()
+      (5): Linear(in_features=100, out_features=10, bias=True)
+    )
+    """
+    widths = (inputs, *hidden, outputs)
+    if min(widths) < 1:
+        raise InputError(f"an MLP of widths {widths}: every layer needs at least one unit")
+    layers: list[nn.Module] = [nn.Flatten()]
+    for width, following in pairwise(widths):
+        layers += [nn.Linear(width, following), nn.ReLU()]
+    return glorot(nn.Sequential(*layers[:-1]), seed)
+
+
+def glorot(net: Net, seed: int) -> Net:
+    """Draw every weight matrix (and filter) anew: Glorot uniform; biases zero.
+
+    U(-a, a), a = sqrt(6 / (fan_in + fan_out)): Glorot and Bengio (2010).
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in net.parameters():
+        if parameter.dim() > 1:
+            nn.init.xavier_uniform_(parameter, generator=generator)
+        else:
+            nn.init.zeros_(parameter)
+    return net
+
+
+@final
+class MultiHead(TaskModule):
+    """A shared body and an output layer for each task, which may differ in their numbers of classes.
+
+    >>> net = MultiHead(mlp(4, (8,), 6), features=6, classes=(2, 3))
+    >>> net(torch.zeros(2, 4), torch.tensor([0, 1])).detach()
+    tensor([[0., 0., -inf],
+            [0., 0., 0.]])
+    """
+
+    def __init__(self, body: nn.Module, features: int, classes: Sequence[int], seed: int = 0) -> None:
+        super().__init__()
+        self.body = body
+        self.counts = tuple(classes)
+        self.heads = glorot(nn.ModuleList(nn.Linear(features, count) for count in classes), seed)
+
+    def forward(self, inputs: Tensor, tasks: Tensor) -> Tensor:
+        """Logits of each input's own head; -inf for classes its task does not have."""
+        features: Tensor = self.body(inputs)
+        outputs = features.new_full((len(inputs), max(self.counts)), -torch.inf)
+        for task in tasks.unique().tolist():
+            mask = tasks == task
+            outputs[mask, : self.classes(task)] = self.heads[task](features[mask])
+        return outputs
+
+    def classes(self, task: int) -> int:
+        """As given."""
+        return self.counts[_known(task, len(self.counts))]
+
+
+@final
+class Separate(TaskModule):
+    """A network of its own for each task: what Independent trains."""
+
+    def __init__(self, nets: Sequence[nn.Module], classes: int) -> None:
+        super().__init__()
+        self.nets = nn.ModuleList(nets)
+        self.class_count = classes
+
+    def forward(self, inputs: Tensor, tasks: Tensor) -> Tensor:
+        """Each input through its own task's network."""
+        return _by_task(self.nets, inputs, tasks)
+
+    def classes(self, task: int) -> int:
+        """The same for every task."""
+        _known(task, len(self.nets))
+        return self.class_count
+
+    def clone(self, source: int, target: int) -> None:
+        """Give one task's network the weights of another's."""
+        self.nets[target].load_state_dict(self.nets[source].state_dict())
+
+
+@final
+class TaskInputs(TaskModule):
+    """An input layer for each task below layers that all tasks share: what TaskInput trains."""
+
+    def __init__(self, inputs: Sequence[nn.Module], shared: nn.Module, classes: int) -> None:
+        super().__init__()
+        self.inputs = nn.ModuleList(inputs)
+        self.shared = shared
+        self.class_count = classes
+
+    def forward(self, inputs: Tensor, tasks: Tensor) -> Tensor:
+        """The task's own input layer, then the shared layers."""
+        outputs: Tensor = self.shared(_by_task(self.inputs, inputs, tasks))
+        return outputs
+
+    def classes(self, task: int) -> int:
+        """The same for every task."""
+        _known(task, len(self.inputs))
+        return self.class_count
+
+
+def separate_mlps(inputs: int, hidden: Sequence[int], outputs: int, tasks: int, seed: int = 0) -> Separate:
+    """The paper's Independent: an MLP a task with hidden units divided by the number of tasks (at least one).
+
+    >>> separate_mlps(784, (100, 100), 10, tasks=20).nets[0][1]
+    Linear(in_features=784, out_features=5, bias=True)
+    """
+    shares = [max(1, width // tasks) for width in hidden]
+    return Separate([mlp(inputs, shares, outputs, seed=seed * tasks + task) for task in range(tasks)], outputs)
+
+
+def task_input_mlp(inputs: int, hidden: Sequence[int], outputs: int, tasks: int, seed: int = 0) -> TaskInputs:
+    """The paper's Task Input: the MLP with a first layer for each task."""
+    if not hidden:
+        raise InputError("a network with task inputs needs a hidden layer to share; give at least one hidden width")
+    first = [nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden[0]), nn.ReLU()) for _ in range(tasks)]
+    return glorot(TaskInputs(first, mlp(hidden[0], hidden[1:], outputs), outputs), seed)
+
+
+def _by_task(nets: nn.ModuleList, inputs: Tensor, tasks: Tensor) -> Tensor:
+    present = tasks.unique().tolist()
+    if len(present) == 1:
+        only: Tensor = nets[_known(present[0], len(nets))](inputs)
+        return only
+    parts = [(tasks == task, nets[_known(task, len(nets))]) for task in present]
+    outputs: list[tuple[Tensor, Tensor]] = [(mask, net(inputs[mask])) for mask, net in parts]
+    whole = outputs[0][1].new_zeros((len(inputs), *outputs[0][1].shape[1:]))
+    for mask, values in outputs:
+        whole[mask] = values
+    return whole
+
+
+def _known(task: int, count: int) -> int:
+    if not 0 <= task < count:
+        raise InputError(f"task {task}: this network was made for tasks 0 to {count - 1}")
+    return task

@@ -1,0 +1,1 @@
+"""What the paper says: settings and published numbers, in one place."""
