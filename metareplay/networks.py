@@ -10,6 +10,7 @@ from typing import TypeVar, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
 from metareplay.errors import InputError
 
@@ -46,7 +47,7 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int, seed: int = 0) -> nn.S
         raise InputError(f"an MLP of widths {widths}: every layer needs at least one unit")
     layers: list[nn.Module] = [nn.Flatten()]
     for width, following in pairwise(widths):
-        layers += [nn.Linear(width, following), nn.ReLU()]
+        layers += [_linear(width, following), nn.ReLU()]
     return glorot(nn.Sequential(*layers[:-1]), seed)
 
 
@@ -78,7 +79,7 @@ class MultiHead(TaskModule):
         super().__init__()
         self.body = body
         self.counts = tuple(classes)
-        self.heads = glorot(nn.ModuleList(nn.Linear(features, count) for count in classes), seed)
+        self.heads = glorot(nn.ModuleList(_linear(features, count) for count in classes), seed)
 
     def forward(self, inputs: Tensor, tasks: Tensor) -> Tensor:
         """Logits of each input's own head; -inf for classes its task does not have."""
@@ -152,8 +153,13 @@ def task_input_mlp(inputs: int, hidden: Sequence[int], outputs: int, tasks: int,
     """The paper's Task Input: the MLP with a first layer for each task."""
     if not hidden:
         raise InputError("a network with task inputs needs a hidden layer to share; give at least one hidden width")
-    first = [nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden[0]), nn.ReLU()) for _ in range(tasks)]
+    first = [nn.Sequential(nn.Flatten(), _linear(inputs, hidden[0]), nn.ReLU()) for _ in range(tasks)]
     return glorot(TaskInputs(first, mlp(hidden[0], hidden[1:], outputs), outputs), seed)
+
+
+def _linear(inputs: int, outputs: int) -> nn.Module:
+    """A layer without weights yet: torch's own first weights would draw from the global generator."""
+    return skip_init(nn.Linear, inputs, outputs)
 
 
 def _by_task(nets: nn.ModuleList, inputs: Tensor, tasks: Tensor) -> Tensor:

@@ -67,9 +67,8 @@ class Record:
 
     @property
     def key(self) -> str:
-        """A short hash of what was run: learner, settings, model, stream, seed. Results do not enter it."""
-        what = [self.learner, self.settings, self.model, self.stream, self.seed]
-        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+        """A short hash of what was run; results do not enter it."""
+        return run_key(self.learner, self.settings, self.model, self.stream)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values: the metrics, then everything else; null where something was not measured."""
@@ -104,6 +103,12 @@ class Record:
             raise MetareplayError(f"no record at {path}: check the path") from error
         except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
             raise MetareplayError(f"{path} is damaged or is no record: delete it and run again") from error
+
+
+def run_key(learner: str, settings: dict[str, Any], model: str, stream: dict[str, Any]) -> str:
+    """A short hash of learner, settings (the seed among them), model and stream; any engine gives the same run."""
+    what = [learner, {name: value for name, value in settings.items() if name != "engine"}, model, stream]
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def versions() -> dict[str, str]:

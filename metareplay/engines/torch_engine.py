@@ -16,6 +16,7 @@ from metareplay.table import Table
 from metareplay.weights import Weights, reptile
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+SMALL = 2**20  # weights
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
@@ -47,6 +48,20 @@ def own_randomness(device: torch.device) -> Iterator[torch.Generator]:
         yield generator
     finally:
         generator.set_state(state)
+
+
+@contextmanager
+def few_threads(weights: Weights) -> Iterator[None]:
+    """One thread while a small model learns: handing single examples to several costs far more than it saves."""
+    threads = torch.get_num_threads()
+    small = weights.theta.numel() < SMALL and threads > 1
+    if small:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if small:
+            torch.set_num_threads(threads)
 
 
 @final
@@ -144,7 +159,7 @@ class TorchEngine(Engine):
         self.weights.gather_gradient()
         if not self.weights.module.training:
             self.weights.module.train()
-        with own_randomness(self.weights.device) as generator:
+        with few_threads(self.weights), own_randomness(self.weights.device) as generator:
             yield generator
 
     def remember(self) -> Callable[[], None]:

@@ -5,7 +5,6 @@ from typing import ClassVar, final
 
 import numpy as np
 import torch
-from scipy.optimize import lsq_linear, nnls
 from torch import Tensor
 
 from metareplay.engines.torch_engine import clip_norm
@@ -96,6 +95,8 @@ def _nearest_cone(unit: Tensor, g: Tensor) -> Tensor:
 
     With unit unit' = V diag(w) V', the objective is |R u + c|^2 + constant, R = w^(1/2) V', c = w^(-1/2) V' unit g.
     """
+    from scipy.optimize import lsq_linear, nnls  # here, because it takes long to import
+
     scale = g.norm()
     values, vectors = torch.linalg.eigh(unit @ unit.T)
     kept = values > 1e-12 * values.amax(dim=0, keepdim=True).clamp(min=0) if len(values) else values > 0

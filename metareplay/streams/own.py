@@ -232,8 +232,9 @@ def _form(tensor: Tensor) -> str:
 
 
 def _what(value: object) -> str:
+    name = type(value).__name__
     size = f" of {len(value)}" if isinstance(value, tuple | list) else ""
-    return f"a {type(value).__name__}{size}"
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}{size}"
 
 
 def _target(value: object) -> Tensor:

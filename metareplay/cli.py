@@ -1,0 +1,195 @@
+"""The command line. It reads options and shows results; it holds no logic of its own."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from metareplay import data as datasets
+from metareplay import demo as demonstration
+from metareplay.errors import MetareplayError
+from metareplay.experiment import IMAGES, LEARNERS, MEMORIES, STREAMS, Experiment
+from metareplay.loop import Run
+from metareplay.record import Record
+from metareplay.report import plot_tasks, spread, table
+from metareplay.version import __version__
+
+app = typer.Typer(
+    name="metareplay",
+    help="Learning from non-stationary streams without forgetting: Meta-Experience Replay (Riemer et al., ICLR 2019).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+data_app = typer.Typer(help="Datasets: fetch them once, see where they are.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+shown = Console()  # results
+aside = Console(stderr=True)  # progress and remarks
+
+
+@app.command()
+def run(
+    learner: Annotated[str, typer.Argument(help=f"One of: {', '.join(LEARNERS)}.")] = "mer",
+    stream: Annotated[str, typer.Argument(help=f"One of: {', '.join(STREAMS)}.")] = "rotations",
+    memory: Annotated[int, typer.Option(help="Examples held in memory (M).")] = 500,
+    memory_kind: Annotated[str | None, typer.Option(help=f"{', '.join(MEMORIES)}; default: the paper's.")] = None,
+    lr: Annotated[float | None, typer.Option(help="alpha: the SGD rate of each step.")] = None,
+    beta: Annotated[float | None, typer.Option(help="Reptile rate within a batch (mer), 0 < beta <= 1.")] = None,
+    gamma: Annotated[
+        float | None, typer.Option(help="Reptile rate across batches (mer variants), 0 < gamma <= 1.")
+    ] = None,
+    s: Annotated[int | None, typer.Option(help="Batches an example (mer); rate factor (mer-current-rate).")] = None,
+    k: Annotated[
+        int | None, typer.Option(help="Examples in a batch, the incoming one included (paper: k-1 + 1).")
+    ] = None,
+    strength: Annotated[float | None, typer.Option(help="ewc: weight of the penalty; gem: memory strength.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="er, er-tasks: sgd, adam or rmsprop.")] = None,
+    start: Annotated[str | None, typer.Option(help="independent: fresh or clone, where a task's net starts.")] = None,
+    fisher: Annotated[str | None, typer.Option(help="ewc: squared-mean or mean-square.")] = None,
+    fisher_examples: Annotated[int | None, typer.Option(help="ewc: examples that measure importance.")] = None,
+    clip: Annotated[float | None, typer.Option(help="Gradient-norm clip; the paper has none.")] = None,
+    tasks: Annotated[int | None, typer.Option(help="Tasks in the stream; default: the paper's.")] = None,
+    examples: Annotated[int | None, typer.Option(help="Examples of each task; default: the paper's.")] = None,
+    images: Annotated[str, typer.Option(help=f"Where images come from: {', '.join(IMAGES)}.")] = "mnist",
+    test_examples: Annotated[int | None, typer.Option(help="Test images of each task; default: all.")] = None,
+    seed: Annotated[int, typer.Option(help="The first seed: of the stream, the first weights and every draw.")] = 0,
+    seeds: Annotated[int, typer.Option(help="How many seeds to run, one after the other.")] = 1,
+    engine: Annotated[str, typer.Option(help="auto, torch, cpu or cuda: who does the arithmetic.")] = "auto",
+    full_matrix: Annotated[bool, typer.Option("--full-matrix", help="Measure every task after every task.")] = False,
+    records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Do not go on from an interrupted run.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record(s) as one JSON document.")] = False,
+) -> None:
+    """Train a learner on a stream: RA, LA, BTI, FTI. What is not given is the paper's best setting.
+
+    An interrupted run goes on where it was when the same command is given again.
+    """
+    given = {
+        "lr": lr,
+        "beta": beta,
+        "gamma": gamma,
+        "s": s,
+        "k": k,
+        "strength": strength,
+        "optimizer": optimizer,
+        "start": start,
+        "fisher": fisher,
+        "fisher_examples": fisher_examples,
+        "clip": clip,
+    }
+    if seeds < 1:
+        raise MetareplayError(f"--seeds {seeds}: run at least one")
+    experiments = [
+        Experiment(
+            learner=learner,
+            stream=stream,
+            memory=memory,
+            memory_kind=memory_kind,
+            options={name: value for name, value in given.items() if value is not None},
+            tasks=tasks,
+            examples=examples,
+            images=images,
+            test_examples=test_examples,
+            seed=one,
+            engine=engine,  # type: ignore[arg-type]
+        )
+        for one in range(seed, seed + seeds)
+    ]
+    found = [_carry_out(one, f"{learner}, seed {one.seed}", records, fresh, full_matrix) for one in experiments]
+    if as_json:
+        _print_json(found[0].to_json() if seeds == 1 else _summary(found))
+    else:
+        shown.print(table({learner: found}, f"{learner} on {stream}, memory {memory}"))
+        aside.print(f"records: {records}{'/' if str(records) != '/' else ''}", highlight=False)
+
+
+@app.command()
+def demo(
+    tasks: Annotated[int, typer.Option(help="Tasks in the stream.")] = 20,
+    examples: Annotated[int, typer.Option(help="Examples of each task.")] = 100,
+    memory: Annotated[int, typer.Option(help="Examples held in memory.")] = 200,
+    seed: Annotated[int, typer.Option(help="The seed of everything.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for the records and the picture.")] = Path("demo"),
+) -> None:
+    """Online learning, ER and MER on MNIST Rotations: a table and a picture in a few minutes."""
+    experiments = demonstration.experiments(tasks, examples, memory, seed)
+    found = {title: _carry_out(one, title, out) for title, one in experiments.items()}
+    title = f"MNIST Rotations, {tasks} tasks of {examples} examples, memory {memory}"
+    shown.print(table({name: [record] for name, record in found.items()}, title))
+    plot_tasks(found, out / demonstration.PICTURE, title)
+    aside.print(f"picture: {out / demonstration.PICTURE}; records: {out}/", highlight=False)
+
+
+@data_app.command()
+def fetch(
+    names: Annotated[list[str] | None, typer.Argument(help=f"Any of: {', '.join(IMAGES)}.")] = None,
+) -> None:
+    """Download datasets into the cache, checked; what is already there is not downloaded again."""
+    for name in names or ["mnist"]:
+        folder = datasets.fetch(name, report=lambda text: aside.print(text, highlight=False))
+        shown.print(f"{name}: {folder}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    shown.print(__version__, highlight=False)
+
+
+def main() -> None:
+    """Run the command line; every error is one line on stderr and exit code 2."""
+    torch.set_num_threads(1)  # the paper's networks are small; the same numbers on any number of cores
+    try:
+        code = app(standalone_mode=False)
+    except MetareplayError as error:
+        _fail(str(error))
+    except typer.TyperException as error:
+        _fail(f"{error.format_message().rstrip('.')}; see metareplay --help")
+    except (KeyboardInterrupt, typer.Abort):
+        aside.print("metareplay: interrupted; give the same command again to go on", highlight=False, soft_wrap=True)
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _carry_out(
+    experiment: Experiment, label: str, folder: Path, fresh: bool = False, full_matrix: bool = False
+) -> Record:
+    """Run an experiment with a progress bar, go on from its checkpoint if there is one, and write its record."""
+    learner, stream = experiment.build()
+    work = Run(learner, stream, full_matrix=full_matrix)
+    work.path = folder / f".{work.key}.ckpt"
+    if fresh:
+        work.path.unlink(missing_ok=True)
+    elif work.path.exists():
+        aside.print(f"{label}: going on from {work.path}", highlight=False, soft_wrap=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=aside, transient=True) as bar:
+        line = bar.add_task(label, total=stream.total)
+        for step in work.steps():
+            where = f"task {min(step.task + 1, stream.tasks)}/{stream.tasks}"
+            bar.update(line, completed=step.seen, description=f"{label}: {step.doing}, {where}")
+    record = work.record()
+    record.write(folder)
+    work.path.unlink(missing_ok=True)
+    return record
+
+
+def _summary(records: list[Record]) -> dict[str, Any]:
+    metrics = {name: spread([getattr(record, name) for record in records]) for name in ("ra", "la", "bti", "fti")}
+    return {"summary": metrics, "records": [record.to_json() for record in records]}
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(document, indent=1) + "\n")
+
+
+def _fail(message: str) -> None:
+    aside.print(f"metareplay: {' '.join(message.split())}", style="red", highlight=False, markup=False, soft_wrap=True)
+    sys.exit(2)

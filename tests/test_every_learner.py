@@ -1,0 +1,218 @@
+"""Checks that every learner must pass."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from every_learner import CLASSES, EVERY, INPUTS, Make, assert_same_state, examples, state
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+
+import metareplay as mr
+
+every = pytest.mark.parametrize("make", EVERY.values(), ids=EVERY.keys())
+
+
+def taught(make: Make, count: int = 30) -> mr.Learner:
+    learner = make()
+    learner.observe_many(*(part[:count] for part in examples()))
+    return learner
+
+
+@every
+def test_same_seed_same_everything(make: Make) -> None:
+    assert_same_state(state(taught(make)), state(taught(make)))
+
+
+@every
+def test_learning_changes_the_model_the_user_gave(make: Make) -> None:
+    learner = make()
+    before = [p.detach().clone() for p in learner.model.parameters() if p.requires_grad]
+    frozen = [p.detach().clone() for p in learner.model.parameters() if not p.requires_grad]
+    learner.observe_many(*examples())
+    after = [p for p in learner.model.parameters() if p.requires_grad]
+    assert any(not torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    still = [p for p in learner.model.parameters() if not p.requires_grad]
+    assert all(torch.equal(one, other) for one, other in zip(frozen, still, strict=True))
+
+
+@every
+def test_one_by_one_is_the_same_as_many_at_once(make: Make) -> None:
+    one_by_one = make()
+    for x, y, task in zip(*examples(), strict=True):
+        one_by_one.observe(x, int(y), task=int(task))
+    assert_same_state(state(one_by_one), state(taught(make)))
+
+
+@every
+@given(cuts=st.lists(st.integers(0, 30), max_size=4))
+@settings(max_examples=8)
+def test_any_chunks_give_the_same_weights(make: Make, cuts: list[int]) -> None:
+    learner = make()
+    for start, end in zip([0, *sorted(cuts)], [*sorted(cuts), 30], strict=True):
+        learner.observe_many(*(part[start:end] for part in examples()))
+    assert_same_state(state(learner), state(taught(make)))
+
+
+@every
+@pytest.mark.parametrize("when", [0, 1, 13])
+def test_saved_and_loaded_it_goes_on_bit_for_bit(make: Make, when: int, tmp_path: Path) -> None:
+    learner = taught(make, when)
+    learner.save(tmp_path / "run.ckpt")
+    loaded = mr.load(tmp_path / "run.ckpt", make().model)
+    assert type(loaded) is type(learner)
+    assert loaded.settings() == learner.settings()
+    assert_same_state(state(loaded), state(learner))
+    loaded.observe_many(*(part[when:] for part in examples()))
+    assert_same_state(state(loaded), state(taught(make)))
+
+
+@every
+def test_predicts_before_the_first_example(make: Make) -> None:
+    learner = make()
+    labels = learner.predict(examples()[0], task=0)
+    assert labels.shape == (30,)
+    assert labels.dtype == torch.int64
+    assert 0 <= labels.min() <= labels.max() < CLASSES
+    assert learner.seen == 0
+
+
+@every
+def test_predicting_changes_nothing(make: Make) -> None:
+    learner, undisturbed = taught(make, 20), taught(make, 20)
+    random_state = torch.get_rng_state()
+    learner.predict(examples()[0], task=1)
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert_same_state(state(learner), state(undisturbed))
+
+
+@every
+def test_inputs_and_the_global_generators_are_left_alone(make: Make) -> None:
+    given, learner = examples(), make()
+    torch.manual_seed(5)
+    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1]  # noqa: NPY002
+    learner.observe_many(*given)
+    assert all(torch.equal(now, before) for now, before in zip(given, examples(), strict=True))
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    assert np.array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
+
+
+@every
+def test_numpy_and_torch_inputs_are_the_same(make: Make) -> None:
+    learner = make()
+    xs, ys, tasks = (part.numpy() for part in examples())
+    learner.observe_many(xs, ys, tasks)
+    assert_same_state(state(learner), state(taught(make)))
+
+
+def infinite_for_huge_outputs(outputs: Tensor, ys: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, ys) + torch.where(outputs.abs().max() > 1e20, torch.inf, 0.0)
+
+
+BAD = {
+    "wrong shape": (lambda x, y, t: (x[:, :5], y, t), "shape"),
+    "another dtype than before": (lambda x, y, t: (x.double(), y, t), "dtype"),
+    "no numbers": (lambda x, y, t: (["a"] * len(x), y, t), "x is"),
+    "complex": (lambda x, y, t: (x.to(torch.complex64), y, t), "dtype"),
+    "label too large": (lambda x, y, t: (x, y + CLASSES + 1, t), "out of range"),
+    "label negative": (lambda x, y, t: (x, y - CLASSES, t), "out of range"),
+    "real labels": (lambda x, y, t: (x, y.float(), t), "integers"),
+    "too few labels": (lambda x, y, t: (x, y[:-1], t), "label"),
+    "negative task": (lambda x, y, t: (x, y, t - 5), "task"),
+    "real task": (lambda x, y, t: (x, y, t.float()), "task"),
+    "too few tasks": (lambda x, y, t: (x, y, t[:-1]), "task"),
+}
+
+
+@every
+@pytest.mark.parametrize(("spoil", "message"), BAD.values(), ids=BAD.keys())
+def test_bad_input_gets_one_line_and_changes_nothing(make: Make, spoil, message: str) -> None:  # type: ignore[no-untyped-def]
+    learner = taught(make, 15)
+    before = state(learner)
+    with pytest.raises(mr.InputError, match=message) as caught:
+        learner.observe_many(*spoil(*(part[15:] for part in examples())))
+    assert "\n" not in str(caught.value)
+    assert_same_state(state(learner), before)
+    learner.observe_many(*(part[15:] for part in examples()))
+    assert_same_state(state(learner), state(taught(make)))
+
+
+@every
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_inputs_that_are_not_finite_are_refused(make: Make, bad: float) -> None:
+    learner = make()
+    xs, ys, tasks = examples()
+    xs = xs.float() / 255
+    learner.observe_many(xs[:15], ys[:15], tasks[:15])
+    before = state(learner)
+    xs[20, 2] = bad
+    with pytest.raises(mr.InputError, match="example 5 is not finite"):
+        learner.observe_many(xs[15:], ys[15:], tasks[15:])
+    assert_same_state(state(learner), before)
+
+
+@every
+def test_an_example_that_breaks_the_weights_is_undone_and_named(make: Make) -> None:
+    xs, ys, tasks = examples()
+    xs = xs.float() / 255
+    poison = xs.clone()
+    poison[17] = torch.tensor([3e38, -3e38, 3e38, 3e38, -3e38, 3e38])  # finite, but the loss is not
+    learner, healthy = make(), make()
+    for one in (learner, healthy):
+        one.loss = infinite_for_huge_outputs
+        one.observe_many(xs[:5], ys[:5], tasks[:5])
+    with pytest.raises(mr.NonFiniteError, match="example 17 of the stream"):
+        learner.observe_many(poison[5:], ys[5:], tasks[5:])
+    assert learner.seen == 17
+    healthy.observe_many(xs[5:17], ys[5:17], tasks[5:17])
+    assert_same_state(state(learner), state(healthy))
+    learner.observe_many(xs[18:], ys[18:], tasks[18:])
+    assert all(torch.isfinite(p).all() for p in learner.model.parameters())
+
+
+@every
+def test_a_learner_that_needs_tasks_says_so(make: Make) -> None:
+    learner = make()
+    xs, ys, _ = examples()
+    before = state(learner)
+    needs = learner.uses_tasks or isinstance(learner.model, mr.networks.TaskModule) or "Ring" in repr(learner)
+    if needs:
+        with pytest.raises(mr.InputError, match="needs the task id"):
+            learner.observe_many(xs, ys)
+        assert_same_state(state(learner), before)
+    else:
+        learner.observe_many(xs, ys)
+        assert learner.seen == 30
+
+
+@every
+def test_an_empty_chunk_is_nothing(make: Make) -> None:
+    learner = taught(make, 10)
+    before = state(learner)
+    learner.observe_many(torch.zeros(0, INPUTS, dtype=torch.uint8), torch.zeros(0, dtype=torch.int64))
+    assert_same_state(state(learner), before)
+
+
+@every
+def test_moving_the_model_away_is_noticed(make: Make) -> None:
+    learner = taught(make, 5)
+    learner.model.double()
+    with pytest.raises(mr.InputError, match="moved or replaced"):
+        learner.observe_many(*examples())
+
+
+@every
+def test_the_record_of_options_is_plain_and_complete(make: Make) -> None:
+    learner = make()
+    assert learner.settings()["lr"] == learner.lr
+    assert learner.settings()["seed"] == 7
+    assert repr(learner).startswith(type(learner).__name__)
+
+
+def test_every_learner_is_checked() -> None:
+    from metareplay.learners import LEARNERS
+
+    assert {type(make()) for make in EVERY.values()} == set(LEARNERS)
