@@ -86,8 +86,8 @@ class MultiHead(TaskModule):
         features: Tensor = self.body(inputs)
         outputs = features.new_full((len(inputs), max(self.counts)), -torch.inf)
         for task in tasks.unique().tolist():
-            mask = tasks == task
-            outputs[mask, : self.classes(task)] = self.heads[task](features[mask])
+            mask, count = tasks == task, self.classes(task)
+            outputs[mask, :count] = self.heads[task](features[mask])
         return outputs
 
     def classes(self, task: int) -> int:
@@ -159,7 +159,8 @@ def task_input_mlp(inputs: int, hidden: Sequence[int], outputs: int, tasks: int,
 
 def _linear(inputs: int, outputs: int) -> nn.Module:
     """A layer without weights yet: torch's own first weights would draw from the global generator."""
-    return skip_init(nn.Linear, inputs, outputs)
+    layer: nn.Module = skip_init(nn.Linear, inputs, outputs)
+    return layer
 
 
 def _by_task(nets: nn.ModuleList, inputs: Tensor, tasks: Tensor) -> Tensor:

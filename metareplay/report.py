@@ -66,6 +66,6 @@ def plot_tasks(records: dict[str, Record], path: Path, title: str) -> None:
     axes.set_xticks(tasks if len(tasks) <= 20 else tasks[:: len(tasks) // 10])
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="lower right", ncols=2)
+    figure.legend(frameon=False, loc="outside lower center", ncols=len(records) + 2)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

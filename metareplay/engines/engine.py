@@ -44,6 +44,10 @@ class Engine(ABC):
         """The gradient of the mean loss over some rows, a new flat vector; `example` is the one being learned."""
 
     @abstractmethod
+    def healthy(self) -> bool:
+        """Whether the weights, and any statistics the module keeps, are finite."""
+
+    @abstractmethod
     def remember(self) -> Callable[[], None]:
         """Remember everything that learning can change; calling the result puts it back."""
 

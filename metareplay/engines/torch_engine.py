@@ -79,6 +79,8 @@ class TorchEngine(Engine):
         make_optimizer: MakeOptimizer | None = None,
     ) -> None:
         self.weights, self.loss, self.draws, self.clip = weights, loss, draws, clip
+        buffers = weights.module.buffers()
+        self._statistics = [b for b in buffers if b.is_floating_point() and torch.isfinite(b).all()]  # of BatchNorm
         self.optimizer = None
         if make_optimizer is not None:
             theta = nn.Parameter(weights.theta)  # the same storage
@@ -101,7 +103,7 @@ class TorchEngine(Engine):
                         self._step(rates.current if current else rates.memory, pull)
                     reptile(theta, theta_w0, rates.within)
                 reptile(theta, theta_a0, rates.across)
-                if not torch.isfinite(theta).all():
+                if not self.healthy():
                     undo()
                     return i
         return len(plan)
@@ -161,6 +163,10 @@ class TorchEngine(Engine):
             self.weights.module.train()
         with few_threads(self.weights), own_randomness(self.weights.device) as generator:
             yield generator
+
+    def healthy(self) -> bool:
+        """Weights and statistics are all finite."""
+        return all(bool(torch.isfinite(values).all()) for values in (self.weights.theta, *self._statistics))
 
     def remember(self) -> Callable[[], None]:
         """Copies of the weights, the module's buffers and the optimizer's moments."""

@@ -54,10 +54,10 @@ class GEM(Learner):
             gradient = project(gradient, torch.stack(constraints), self.strength)
         clip_norm(gradient, self.clip)
         self.weights.theta.add_(gradient, alpha=-self.lr)
-        finite = bool(torch.isfinite(self.weights.theta).all())
-        if not finite:
+        healthy = self.compute.healthy()
+        if not healthy:
             undo()
-        return finite
+        return healthy
 
     @property
     def held(self) -> Memory:
@@ -79,9 +79,9 @@ def project(gradient: Tensor, constraints: Tensor, strength: float = 0.0) -> Ten
     >>> project(torch.tensor([1.0, -1.0]), torch.tensor([[0.0, 2.0]]))
     tensor([1., 0.])
     """
-    if not bool((constraints @ gradient < 0).any()) or not torch.isfinite(gradient).all():
-        return gradient
     g, rows = gradient.double(), constraints.double()
+    if not bool((rows @ g < 0).any()) or not bool(torch.isfinite(g).all() & torch.isfinite(rows).all()):
+        return gradient
     norms = rows.norm(dim=1)
     g = g + strength * rows.sum(0)
     unit = rows[norms > 0] / norms[norms > 0, None]

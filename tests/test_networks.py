@@ -1,0 +1,109 @@
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+import metareplay as mr
+from metareplay.networks import MultiHead, mlp, separate_mlps, task_input_mlp
+
+
+def test_first_weights_are_glorot_uniform_and_biases_zero() -> None:
+    net = mlp(784, (100, 100), 10, seed=0)
+    for layer in (net[1], net[3], net[5]):
+        assert isinstance(layer, nn.Linear)
+        limit = math.sqrt(6 / (layer.in_features + layer.out_features))
+        assert layer.weight.abs().max() <= limit
+        assert layer.weight.abs().max() > 0.95 * limit
+        assert abs(float(layer.weight.detach().var()) - limit**2 / 3) < 0.1 * limit**2
+        assert not layer.bias.any()
+
+
+def test_the_seed_decides_and_the_global_generator_is_left_alone() -> None:
+    state = torch.get_rng_state()
+    one, same, other = mlp(5, (4,), 3, seed=1), mlp(5, (4,), 3, seed=1), mlp(5, (4,), 3, seed=2)
+    assert torch.equal(one[1].weight, same[1].weight)  # type: ignore[arg-type]
+    assert not torch.equal(one[1].weight, other[1].weight)  # type: ignore[arg-type]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_images_of_any_shape_are_flattened() -> None:
+    net = mlp(784, (10,), 10)
+    flat = torch.rand(2, 784)
+    assert torch.equal(net(flat), net(flat.reshape(2, 1, 28, 28)))
+
+
+def test_a_head_for_each_task() -> None:
+    net = MultiHead(mlp(4, (8,), 6), features=6, classes=(2, 3))
+    inputs, tasks = torch.rand(5, 4), torch.tensor([0, 1, 1, 0, 1])
+    outputs = net(inputs, tasks)
+    assert outputs.shape == (5, 3)
+    for i, task in enumerate(tasks.tolist()):
+        alone = net.heads[task](net.body(inputs[i : i + 1]))[0]
+        torch.testing.assert_close(outputs[i, : len(alone)], alone)
+    assert torch.isinf(outputs[tasks == 0, 2]).all()
+    with pytest.raises(mr.InputError, match="task 2"):
+        net(inputs, torch.full((5,), 2))
+
+
+def test_separate_networks_share_nothing() -> None:
+    net = separate_mlps(6, (20, 10), 3, tasks=4)
+    assert [layer.out_features for layer in net.nets[0].modules() if isinstance(layer, nn.Linear)] == [5, 2, 3]
+    inputs, tasks = torch.rand(5, 6), torch.tensor([0, 1, 1, 3, 0])
+    net(inputs, tasks).sum().backward()
+    touched = [any(p.grad is not None and bool(p.grad.any()) for p in one.parameters()) for one in net.nets]
+    assert touched == [True, True, False, True]
+    firsts = [next(one.parameters()).detach() for one in net.nets]
+    assert not any(torch.equal(one, other) for one, other in pairwise(firsts))
+
+
+def test_more_tasks_than_hidden_units_leaves_one_unit() -> None:
+    net = separate_mlps(6, (3,), 3, tasks=7)
+    assert isinstance(net.nets[6], nn.Sequential)
+    assert net.nets[6][1].out_features == 1
+
+
+def test_task_inputs_share_all_but_the_first_layer() -> None:
+    net = task_input_mlp(6, (8, 5), 3, tasks=3)
+    inputs = torch.rand(2, 6)
+    net(inputs, torch.tensor([1, 1])).sum().backward()
+    assert [any(p.grad is not None for p in one.parameters()) for one in net.inputs] == [False, True, False]
+    assert all(p.grad is not None for p in net.shared.parameters())
+    with pytest.raises(mr.InputError, match="hidden"):
+        task_input_mlp(6, (), 3, tasks=3)
+
+
+@pytest.mark.parametrize("widths", [(0, (4,), 3), (5, (0,), 3), (5, (4,), 0)])
+def test_empty_layers_are_refused(widths: tuple[int, tuple[int, ...], int]) -> None:
+    with pytest.raises(mr.InputError, match="at least one unit"):
+        mlp(*widths)
+
+
+def test_independent_clone_starts_a_task_from_the_one_before() -> None:
+    def make(start: str) -> mr.Independent:
+        return mr.Independent(separate_mlps(6, (8,), 3, tasks=2, seed=1), lr=0.1, start=start)  # type: ignore[arg-type]
+
+    xs, ys = torch.rand(20, 6), torch.arange(20) % 3
+    cloned, fresh = make("clone"), make("fresh")
+    for learner in (cloned, fresh):
+        learner.observe_many(xs[:10], ys[:10], task=0)
+    assert torch.equal(cloned.weights.theta, fresh.weights.theta)
+    for learner in (cloned, fresh):
+        learner.observe_many(xs[10:], ys[10:], task=1)
+
+    def weights(learner: mr.Independent, task: int) -> torch.Tensor:
+        return nn.utils.parameters_to_vector(learner.model.nets[task].parameters())
+
+    assert torch.equal(weights(cloned, 0), weights(fresh, 0))
+    expected = mr.Online(mlp(6, (4,), 3), lr=0.1)
+    expected.weights.theta.copy_(weights(cloned, 0).detach())
+    expected.observe_many(xs[10:], ys[10:])
+    torch.testing.assert_close(weights(cloned, 1).detach(), expected.weights.theta)
+    assert not torch.equal(weights(fresh, 1), weights(cloned, 1))
+
+
+@pytest.mark.parametrize("kind", [mr.Independent, mr.TaskInput])
+def test_networks_of_another_kind_are_refused(kind: type[mr.Learner]) -> None:
+    with pytest.raises(mr.InputError, match=r"networks\."):
+        kind(mlp(6, (8,), 3))
