@@ -8,7 +8,7 @@ demo: .venv/ready
 	$(BIN)/metareplay demo
 
 test: .venv/ready lint types
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -5,11 +5,15 @@ import sys
 
 import metareplay as mr
 
-CONTRACT = ["MER", "MEROneBigBatch", "MERCurrentRate", "ER", "ERTasks", "Online", "Independent", "TaskInput", "EWC", "GEM", "Reptile", "Reservoir", "Ring", "Recent", "Rotations", "Permutations", "ManyPermutations", "run", "load", "networks"]
+CONTRACT = {
+    *("MER", "MEROneBigBatch", "MERCurrentRate", "ER", "ERTasks", "Online", "Independent", "TaskInput", "EWC", "GEM"),
+    *("Reptile", "Reservoir", "Ring", "Recent", "Rotations", "Permutations", "ManyPermutations"),
+    *("run", "load", "networks"),
+}
 
 
 def test_the_contract_is_kept() -> None:
-    assert set(CONTRACT) <= set(mr.__all__)
+    assert set(mr.__all__) >= CONTRACT
 
 
 def test_the_list_is_exact_and_sorted() -> None:
