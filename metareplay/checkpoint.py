@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from metareplay.version import __version__
 
 if TYPE_CHECKING:
     from metareplay.learners.learner import Learner
+    from metareplay.memories.memory import Memory
 
 FORMAT = 1
 Arrays = dict[str, NDArray[Any]]
@@ -32,17 +32,17 @@ Arrays = dict[str, NDArray[Any]]
 
 def save(learner: Learner, path: Path, extra: dict[str, object] | None = None) -> None:
     """Write a learner (and, for a run, plain JSON values beside it)."""
-    tensors = {f"model/{name}": value for name, value in learner.model.state_dict().items()}
+    tensors = {f"model/{name}": value for name, value in _state(learner.model).items()}
     tensors |= {f"engine/{name}": value for name, value in learner.compute.state().items()}
     tensors |= {f"private/{name}": value for name, value in learner.private_state().items()}
-    arrays: Arrays = {}
     if learner.table is not None:
         slots = learner.slot_count() if learner.held is None else int(learner.held.filled.max(initial=-1)) + 1
         table = {"xs": learner.table.xs, "ys": learner.table.ys, "tasks": learner.table.tasks}
         tensors |= {f"table/{name}": part[:slots] for name, part in table.items()}
     if learner.held is not None:
-        arrays["memory/filled"] = learner.held.filled
-        arrays["memory/seen_of"] = np.array(sorted(learner.held.seen_of.items()), np.int64).reshape(-1, 2)
+        tensors["memory/filled"] = torch.from_numpy(learner.held.filled)
+        seen_of = sorted(learner.held.seen_of.items())
+        tensors["memory/seen_of"] = torch.tensor(seen_of, dtype=torch.int64).reshape(-1, 2)
     about = {
         "format": FORMAT,
         "metareplay": __version__,
@@ -52,7 +52,7 @@ def save(learner: Learner, path: Path, extra: dict[str, object] | None = None) -
         "dtypes": {name: str(value.dtype) for name, value in tensors.items()},
         "extra": extra or {},
     }
-    arrays |= {name: _array(value) for name, value in tensors.items()}
+    arrays = {name: _array(value) for name, value in tensors.items()}
     with write_atomically(path) as file:
         np.savez(file, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
 
@@ -60,36 +60,47 @@ def save(learner: Learner, path: Path, extra: dict[str, object] | None = None) -
 def load(path: str | Path, model: nn.Module, **options: Any) -> Learner:
     """The learner saved at `path`, continuing on `model`, whose weights are replaced.
 
-    `options` replace saved ones: the engine for instance, or a loss of your own, which a file cannot hold.
+    `options` replace saved ones: the engine for instance, or a loss of your own, which a file cannot hold. If anything
+    is wrong, the model is left as it was.
     """
     path = Path(path)
     about, arrays = _read(path)
     _same_model(path, _part(_tensors(about, arrays), "model/"), model)
     learner = _make(path, about, model, options)
-    _fill(learner, about, arrays)
+    _fill(learner, path, about, arrays)
     return learner
 
 
-def restore(learner: Learner, path: Path) -> dict[str, Any]:
-    """Put a learner that was made with the same settings into the saved state; give what was saved beside it."""
+def restore(learner: Learner, path: Path, settings: dict[str, object]) -> dict[str, Any]:
+    """Put a learner into the saved state of a run; give what was saved beside it.
+
+    The learner must have been made with the same settings, and so must the run, whose own `settings` are given.
+    """
     about, arrays = _read(path)
-    _same_model(path, _part(_tensors(about, arrays), "model/"), learner.model)
-    settings = json.loads(json.dumps(learner.settings()))
-    for name, here in (settings | {"learner": type(learner).__name__}).items():
-        there = about["learner"] if name == "learner" else about["settings"].get(name)
-        if here != there and name != "engine":
-            raise CheckpointError(
-                f"{path} was saved with {name}={there}, not {here}: use the same, or another checkpoint"
-            )
-    _fill(learner, about, arrays)
     extra: dict[str, Any] = about["extra"]
+    if "settings" not in extra:
+        raise CheckpointError(f"{path} holds a learner, not a run: use metareplay.load, or another checkpoint")
+    here = _plain({"learner": type(learner).__name__, **learner.settings(), **settings})
+    there = {"learner": about["learner"], **about["settings"], **extra["settings"]}
+    for name in here:
+        if name != "engine" and here[name] != there.get(name):
+            raise CheckpointError(
+                f"{path} was saved with {name}={there.get(name)}, not {here[name]}: use the same, or another checkpoint"
+            )
+    _same_model(path, _part(_tensors(about, arrays), "model/"), learner.model)
+    _fill(learner, path, about, arrays)
     return extra
 
 
-def _fill(learner: Learner, about: dict[str, Any], arrays: Arrays) -> None:
+def _fill(learner: Learner, path: Path, about: dict[str, Any], arrays: Arrays) -> None:
     """Weights, memory, counts and all else."""
     tensors = _tensors(about, arrays)
-    learner.model.load_state_dict(_part(tensors, "model/"))
+    held = len(tensors.get("table/xs", ()))
+    if held > learner.slot_count():
+        raise CheckpointError(f"{path} holds {held} examples, but this learner only {learner.slot_count()}")
+    here = _state(learner.model)
+    for name, value in _part(tensors, "model/").items():
+        here[name].detach().copy_(value)
     learner.seen = about["seen"]
     learner.compute.restore(_part(tensors, "engine/"))
     learner.restore_private(_part(tensors, "private/"))
@@ -98,28 +109,27 @@ def _fill(learner: Learner, about: dict[str, Any], arrays: Arrays) -> None:
         learner.table = _restore_table(learner, parts)
         learner.expect(parts["xs"])
     if learner.held is not None:
-        memory = learner.held
-        memory.table, memory.filled, memory.seen = learner.table, arrays["memory/filled"], learner.seen
-        memory.is_filled[memory.filled] = True
-        memory.seen_of = Counter({int(task): int(count) for task, count in arrays["memory/seen_of"]})
+        filled, seen_of = tensors["memory/filled"].numpy(), dict(tensors["memory/seen_of"].tolist())
+        learner.held.restore(filled, seen_of, learner.seen, learner.table)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         about = json.loads(str(arrays.pop("about")))
         version = about["format"]
     except FileNotFoundError as error:
         raise CheckpointError(f"no checkpoint at {path}: check the path") from error
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise CheckpointError(f"{path} is damaged or is no metareplay checkpoint: use an earlier one") from error
     if version != FORMAT:
         made_by = about.get("metareplay")
         raise CheckpointError(
             f"{path} has format {version}, made by metareplay {made_by}; this version reads format {FORMAT}"
         )
-    missing = [name for name in about["dtypes"] if name not in arrays]
+    missing = [name for name in ("learner", "settings", "seen", "dtypes", "extra") if name not in about]
+    missing += [name for name in about.get("dtypes", ()) if name not in arrays]
     if missing:
         raise CheckpointError(f"{path} is damaged, {missing[0]} is missing: use an earlier one")
     return about, arrays
@@ -129,15 +139,13 @@ def _make(path: Path, about: dict[str, Any], model: nn.Module, options: dict[str
     """A new learner with the saved settings."""
     from metareplay.learners import LEARNERS
     from metareplay.learners.predictor import named_loss
-    from metareplay.memories import MEMORIES
 
     kinds = {kind.__name__: kind for kind in LEARNERS}
-    settings = dict(about["settings"]) | options
+    settings = about["settings"] | options
     if about["learner"] not in kinds:
         raise CheckpointError(f"{path} holds a {about['learner']}, which this version does not know: update metareplay")
-    if "memory" in settings and isinstance(settings["memory"], dict):
-        memory = dict(settings["memory"])
-        settings["memory"] = MEMORIES[memory.pop("kind")](**memory)
+    if "memory" in about["settings"]:
+        settings["memory"] = _memory(path, about["settings"]["memory"], options.get("memory"))
     if isinstance(settings["loss"], str):
         loss = named_loss(settings["loss"])
         if loss is None:
@@ -151,8 +159,24 @@ def _make(path: Path, about: dict[str, Any], model: nn.Module, options: dict[str
         raise CheckpointError(f"{path} does not fit: {error}") from error
 
 
+def _memory(path: Path, saved: dict[str, Any], given: Memory | None) -> Memory:
+    """An empty memory like the saved one."""
+    from metareplay.memories import MEMORIES
+
+    if given is not None:
+        if _plain(given.settings()) != saved:
+            raise CheckpointError(f"{path} was saved with another memory, {saved}: leave memory=... out")
+        return given
+    kind = saved.get("kind")
+    if kind not in MEMORIES:
+        raise CheckpointError(
+            f"{path} was saved with a memory of your own, {kind}: pass it, load(path, model, memory=...)"
+        )
+    return MEMORIES[kind](**{name: value for name, value in saved.items() if name != "kind"})
+
+
 def _same_model(path: Path, saved: dict[str, Tensor], model: nn.Module) -> None:
-    here = model.state_dict()
+    here = _state(model)
     for name in [*saved, *here]:
         old, new = ((f"{tuple(s[name].shape)} {s[name].dtype}" if name in s else "missing") for s in (saved, here))
         if old != new:
@@ -162,10 +186,22 @@ def _same_model(path: Path, saved: dict[str, Tensor], model: nn.Module) -> None:
 
 
 def _restore_table(learner: Learner, parts: dict[str, Tensor]) -> Table:
-    table = Table(learner.slot_count(), parts["xs"], parts["ys"], learner.weights.device)
+    table = Table(learner.slot_count(), learner.piece_size(), parts["xs"], parts["ys"], learner.weights.device)
     for name, saved in parts.items():
         getattr(table, name)[: len(saved)] = saved
+    table.writes += 1
     return table
+
+
+def _state(model: nn.Module) -> dict[str, Tensor]:
+    """All parameters and buffers, those too that a state_dict leaves out."""
+    return {**dict(model.named_buffers()), **model.state_dict()}
+
+
+def _plain(settings: dict[str, object]) -> dict[str, Any]:
+    """As JSON gives them back."""
+    plain: dict[str, Any] = json.loads(json.dumps(settings))
+    return plain
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

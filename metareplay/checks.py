@@ -1,23 +1,46 @@
 """Options checked once, with an error that says what to do."""
 
 import math
+import operator
 
 from metareplay.errors import InputError
 
 
+def whole(name: str, value: object) -> int:
+    """A whole number as Python's int, whatever library it comes from."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise InputError(f"{name}={value!r}: use a whole number") from error
+
+
+def real(name: str, value: object) -> float:
+    """A number as Python's float, whatever library it comes from."""
+    try:
+        return float(value if not isinstance(value, str) else "not a number")  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name}={value!r}: use a number") from error
+
+
 def check_rate(name: str, value: float) -> None:
     """A learning rate: any positive number."""
-    if not (math.isfinite(value) and value > 0):
+    if not (math.isfinite(real(name, value)) and value > 0):
         raise InputError(f"{name}={value}: use a positive number")
 
 
 def check_share(name: str, value: float) -> None:
     """A Reptile rate: how far to go from the old weights to the new ones."""
-    if not 0 < value <= 1:
+    if not 0 < real(name, value) <= 1:
         raise InputError(f"{name}={value}: a Reptile rate goes part of the way or all of it; use 0 < {name} <= 1")
+
+
+def check_strength(value: float) -> None:
+    """A weight of something in a sum: any number from 0 up."""
+    if not 0 <= real("strength", value) < math.inf:
+        raise InputError(f"strength={value}: use a number from 0 up")
 
 
 def check_count(name: str, value: int, meaning: str) -> None:
     """A number of things, at least one."""
-    if value < 1:
+    if whole(name, value) < 1:
         raise InputError(f"{name}={value}: {meaning}; use {name} >= 1")

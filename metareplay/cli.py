@@ -8,12 +8,14 @@ from typing import Annotated, Any
 import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
 from metareplay import data as datasets
 from metareplay import demo as demonstration
 from metareplay.errors import MetareplayError
 from metareplay.experiment import IMAGES, LEARNERS, MEMORIES, STREAMS, Experiment
+from metareplay.files import exists, remove
 from metareplay.loop import Run
 from metareplay.record import Record
 from metareplay.report import plot_tasks, spread, table
@@ -22,14 +24,14 @@ from metareplay.version import __version__
 app = typer.Typer(
     name="metareplay",
     help="Learning from non-stationary streams without forgetting: Meta-Experience Replay (Riemer et al., ICLR 2019).",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-data_app = typer.Typer(help="Datasets: fetch them once, see where they are.", no_args_is_help=True)
+data_app = typer.Typer(help="Datasets: fetch them once, see where they are.")
 app.add_typer(data_app, name="data")
 
+INTERRUPTED = 130  # the exit code of a command that Ctrl-C stopped: typer's own
 shown = Console()  # results
 aside = Console(stderr=True)  # progress and remarks
 
@@ -106,7 +108,7 @@ def run(
     if as_json:
         _print_json(found[0].to_json() if seeds == 1 else _summary(found))
     else:
-        shown.print(table({learner: found}, f"{learner} on {stream}, memory {memory}"))
+        _print_table(table({learner: found}, f"{learner} on {stream}, memory {memory}"))
         aside.print(f"records: {records}{'/' if str(records) != '/' else ''}", highlight=False)
 
 
@@ -122,7 +124,7 @@ def demo(
     experiments = demonstration.experiments(tasks, examples, memory, seed)
     found = {title: _carry_out(one, title, out) for title, one in experiments.items()}
     title = f"MNIST Rotations, {tasks} tasks of {examples} examples, memory {memory}"
-    shown.print(table({name: [record] for name, record in found.items()}, title))
+    _print_table(table({name: [record] for name, record in found.items()}, title))
     plot_tasks(found, out / demonstration.PICTURE, title)
     aside.print(f"picture: {out / demonstration.PICTURE}; records: {out}/", highlight=False)
 
@@ -147,14 +149,13 @@ def main() -> None:
     """Run the command line; every error is one line on stderr and exit code 2."""
     torch.set_num_threads(1)  # the paper's networks are small; the same numbers on any number of cores
     try:
-        code = app(standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except MetareplayError as error:
         _fail(str(error))
     except typer.TyperException as error:
         _fail(f"{error.format_message().rstrip('.')}; see metareplay --help")
-    except (KeyboardInterrupt, typer.Abort):
+    if code == INTERRUPTED:
         aside.print("metareplay: interrupted; give the same command again to go on", highlight=False, soft_wrap=True)
-        sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -166,24 +167,30 @@ def _carry_out(
     work = Run(learner, stream, full_matrix=full_matrix)
     work.path = folder / f".{work.key}.ckpt"
     if fresh:
-        work.path.unlink(missing_ok=True)
-    elif work.path.exists():
+        remove(work.path)
+    elif exists(work.path):
         aside.print(f"{label}: going on from {work.path}", highlight=False, soft_wrap=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=aside, transient=True) as bar:
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress("{task.description}", *columns, console=aside, transient=True, disable=not aside.is_terminal) as bar:
         line = bar.add_task(label, total=stream.total)
         for step in work.steps():
             where = f"task {min(step.task + 1, stream.tasks)}/{stream.tasks}"
             bar.update(line, completed=step.seen, description=f"{label}: {step.doing}, {where}")
     record = work.record()
     record.write(folder)
-    work.path.unlink(missing_ok=True)
+    remove(work.path)
     return record
 
 
 def _summary(records: list[Record]) -> dict[str, Any]:
     metrics = {name: spread([getattr(record, name) for record in records]) for name in ("ra", "la", "bti", "fti")}
     return {"summary": metrics, "records": [record.to_json() for record in records]}
+
+
+def _print_table(rows: Table) -> None:
+    """At its own width even if the screen is narrower: numbers are not to be cut off."""
+    width = shown.measure(rows, options=shown.options.update(width=sys.maxsize)).maximum
+    Console(width=max(width, shown.width)).print(rows)
 
 
 def _print_json(document: dict[str, Any]) -> None:

@@ -68,16 +68,19 @@ class Experiment:
     def build(self) -> tuple[Learner, Stream]:
         """The learner with its first weights, and the stream; nothing has been read or computed yet."""
         kind = _named("learner", self.learner, LEARNERS)
+        if self.seed >= 2**32:
+            raise InputError(f"seed={self.seed}: use a whole number from 0 to 2**32 - 1")
         stream = self._stream()
         taken = {f.name for f in fields(kind)} - {"model", "memory", "engine", "seed"}
         for name in self.options:
             if name not in taken:
                 raise InputError(f"{self.learner} has no option {name!r}; it takes {', '.join(sorted(taken))}")
-        options = best(self.learner, self.stream, self.memory) | self.options
+        options: dict[str, Any] = {}
         if "memory" in {f.name for f in fields(kind)}:
             options["memory"] = self._memory(stream.tasks)
         elif self.memory_kind is not None:
             raise InputError(f"{self.learner} has no memory: leave the kind of memory out")
+        options |= best(self.learner, self.stream, self.memory) | self.options
         return kind(self._model(stream.tasks), seed=self.seed, engine=self.engine, **options), stream
 
     def _stream(self) -> Stream:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,4 +28,21 @@ def write_atomically(path: Path) -> Iterator[BinaryIO]:
             f"cannot write {path}: {error.strerror or error}; free some space or choose another place"
         ) from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
+
+
+def exists(path: Path) -> bool:
+    """Whether there is such a file; no, where we may not even look."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def remove(path: Path) -> None:
+    """Delete a file if it is there."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise MetareplayError(f"cannot delete {path}: {error.strerror or error}; choose another place") from error

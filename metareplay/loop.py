@@ -13,6 +13,7 @@ import torch
 
 from metareplay import checkpoint as checkpoints
 from metareplay.errors import InputError
+from metareplay.files import exists
 from metareplay.learners.learner import Learner
 from metareplay.metrics import Matrix, needed
 from metareplay.networks import TaskModule
@@ -67,22 +68,24 @@ class Run:
         self._wanted = np.ones_like(self.accuracy, np.bool_) if full_matrix else needed(tasks)
         self._finished = 0  # tasks whose last example was learned
         self._seconds = {"learn": 0.0, "evaluate": 0.0}
-        self._settings = {"stream": stream.settings(), "full_matrix": full_matrix}
+        self._settings = {f"stream.{name}": value for name, value in stream.settings().items()}
+        self._settings["full_matrix"] = full_matrix
 
     def steps(self) -> Iterator[Progress]:
         """Do the work, a chunk at a time."""
-        if self.path is not None and self.path.exists():
+        if self.path is not None and exists(self.path):
             self._restore(self.path)
         elif self.learner.seen:
             raise InputError(f"this learner has already seen {self.learner.seen} examples: give run a new one")
         if self.learner.seen == 0:
+            self._save()  # a path that cannot be written is known before the work
             yield from self._evaluate()
         saved = time.monotonic()
         for chunk in self.stream.chunks(self.learner.seen):
+            self._expect(chunk)
             if chunk.task > self._finished:
                 yield from self._finish_task()
                 self._save()
-            self._expect(chunk)
             self._learn(chunk)
             if time.monotonic() - saved > SAVE_EVERY:
                 self._save()
@@ -90,11 +93,14 @@ class Run:
             yield self._progress("learning")
         if self.learner.seen == 0:
             raise InputError("the stream is empty: give it at least one example")
+        if self._finished + 1 < self.stream.tasks:
+            raise InputError(
+                f"the stream ended after {self._finished + 1} of its {self.stream.tasks} tasks: give examples of every "
+                f"task that has a test set"
+            )
         if self._finished < self.stream.tasks:
             yield from self._finish_task()
-            self._save()
-        if self._finished < self.stream.tasks:
-            raise InputError(f"the stream ended after {self._finished} of its {self.stream.tasks} tasks")
+        self._save()
 
     @property
     def key(self) -> str:
@@ -145,10 +151,11 @@ class Run:
 
     def _expect(self, chunk: Chunk) -> None:
         """A matrix of T tasks needs them in order, each once."""
-        if self.stream.tasks and chunk.task != self._finished:
+        due = (self._finished, self._finished + 1) if self.learner.seen else (0,)
+        if self.stream.tasks and chunk.task not in due:
             raise InputError(
-                f"task {chunk.task} came where task {self._finished} was due: number the tasks 0, 1, 2, ... in the "
-                f"order they come, each once, and give each a test set"
+                f"task {chunk.task} came where task {due[-1]} was due: number the tasks 0, 1, 2, ... in the order they "
+                f"come, each once, and give each a test set"
             )
 
     def _progress(self, doing: str) -> Progress:
@@ -161,10 +168,7 @@ class Run:
             checkpoints.save(self.learner, self.path, extra={"run": state, "settings": self._settings})
 
     def _restore(self, path: Path) -> None:
-        extra = checkpoints.restore(self.learner, path)
-        if extra.get("settings") != self._settings:
-            raise InputError(f"{path} is of a run on another stream: name another checkpoint, or delete this one")
-        state = extra["run"]
+        state = checkpoints.restore(self.learner, path, self._settings)["run"]
         rows = [[math.nan if value is None else value for value in row] for row in state["accuracy"]]
         self.accuracy = np.array(rows, np.float64).reshape(self.accuracy.shape)
         self._finished, self._seconds = state["finished"], dict(state["seconds"])

@@ -52,15 +52,15 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int, seed: int = 0) -> nn.S
 
 
 def glorot(net: Net, seed: int) -> Net:
-    """Draw every weight matrix (and filter) anew: Glorot uniform; biases zero.
+    """Draw every weight matrix (and filter) anew: Glorot uniform; biases zero. Gains of normalisation layers stay.
 
     U(-a, a), a = sqrt(6 / (fan_in + fan_out)): Glorot and Bengio (2010).
     """
     generator = torch.Generator().manual_seed(seed)
-    for parameter in net.parameters():
+    for name, parameter in net.named_parameters():
         if parameter.dim() > 1:
             nn.init.xavier_uniform_(parameter, generator=generator)
-        else:
+        elif name.rpartition(".")[2] == "bias":
             nn.init.zeros_(parameter)
     return net
 
@@ -164,7 +164,7 @@ def _linear(inputs: int, outputs: int) -> nn.Module:
 
 
 def _by_task(nets: nn.ModuleList, inputs: Tensor, tasks: Tensor) -> Tensor:
-    present = tasks.unique().tolist()
+    present = tasks.unique().tolist() or [0]
     if len(present) == 1:
         only: Tensor = nets[_known(present[0], len(nets))](inputs)
         return only

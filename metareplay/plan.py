@@ -63,14 +63,12 @@ class Sampler:
     """Draws rows from a memory as it stands before each example of a chunk, although the chunk is not stored yet."""
 
     def __init__(self, memory: Memory, draws: Draws, first: int, tasks: Ints) -> None:
-        """Look ahead from the memory's state over examples first, first + 1, ... of these tasks."""
+        """Look ahead from the memory's state over examples first, first + 1, ... of these tasks; `close` it after."""
         self.slots = memory.place(draws, tasks)
         self.incoming = memory.capacity
-        self._draws, self._first = draws, first
-        self._row_of = np.arange(memory.capacity, dtype=np.int64)  # the row that holds each slot's example
-        self._filled = np.concatenate([memory.filled, np.zeros(len(tasks), np.int64)])
-        self._is_filled = memory.is_filled.copy()
-        self._count = len(memory.filled)
+        self._memory, self._draws, self._first = memory, draws, first
+        self._count = len(memory)
+        self._fresh: set[int] = set()  # slots filled for the first time in this chunk
         self._at = 0
 
     def sample(self, batches: int, size: int) -> Ints:
@@ -81,7 +79,7 @@ class Sampler:
         """
         size = min(size, self._count)
         drawn = self._draws.integers(Purpose.REPLAY, self._first + self._at, batches * size, self._count)
-        rows: Ints = self._row_of[self._filled[drawn]]
+        rows: Ints = self._memory.row_of[self._memory.order[drawn]]
         return rows.reshape(batches, size)
 
     def position(self, size: int) -> int:
@@ -90,11 +88,16 @@ class Sampler:
 
     def store(self) -> None:
         """Go on to the next example: from now on, draws may find this one in its slot."""
-        slot = self.slots[self._at]
+        slot = int(self.slots[self._at])
         if slot >= 0:
-            self._row_of[slot] = self.incoming + self._at
-            if not self._is_filled[slot]:
-                self._is_filled[slot] = True
-                self._filled[self._count] = slot
+            self._memory.row_of[slot] = self.incoming + self._at
+            if not self._memory.is_filled[slot] and slot not in self._fresh:
+                self._fresh.add(slot)
+                self._memory.order[self._count] = slot
                 self._count += 1
         self._at += 1
+
+    def close(self) -> None:
+        """Leave the memory's rows as they were: nothing has been stored yet."""
+        touched = self.slots[self.slots >= 0]
+        self._memory.row_of[touched] = touched

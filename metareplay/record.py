@@ -21,7 +21,7 @@ FORMAT = 1
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Record:
     """One finished run. `accuracy` is (T + 1, T), row 0 before training, in percent; NaN: not measured."""
 
@@ -70,6 +70,10 @@ class Record:
         """A short hash of what was run; results do not enter it."""
         return run_key(self.learner, self.settings, self.model, self.stream)
 
+    def __eq__(self, other: object) -> bool:
+        """All of it is equal; not measured equals not measured."""
+        return isinstance(other, Record) and self.to_json() == other.to_json()
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values: the metrics, then everything else; null where something was not measured."""
         metrics = {name: _number(value) for name, value in asdict(self.metrics).items()}
@@ -88,8 +92,8 @@ class Record:
     @staticmethod
     def from_json(parts: dict[str, Any]) -> "Record":
         """The record that `to_json` gave."""
-        if parts.get("format") != FORMAT:
-            raise MetareplayError(f"a record of format {parts.get('format')}: this version reads format {FORMAT}")
+        if parts["format"] != FORMAT:
+            raise MetareplayError(f"a record of format {parts['format']}: this version reads format {FORMAT}")
         rows = [[math.nan if value is None else value for value in row] for row in parts["accuracy"]]
         kept = {f.name: parts[f.name] for f in fields(Record)}
         return Record(**kept | {"accuracy": np.array(rows, np.float64)})
@@ -101,7 +105,9 @@ class Record:
             return Record.from_json(json.loads(Path(path).read_text()))
         except FileNotFoundError as error:
             raise MetareplayError(f"no record at {path}: check the path") from error
-        except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        except MetareplayError as error:
+            raise MetareplayError(f"{path} is {error}") from error
+        except (OSError, KeyError, TypeError, ValueError) as error:
             raise MetareplayError(f"{path} is damaged or is no record: delete it and run again") from error
 
 

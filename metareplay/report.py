@@ -8,6 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from metareplay.errors import MetareplayError
+from metareplay.files import write_atomically
 from metareplay.record import Record
 
 
@@ -41,7 +42,7 @@ def duration(seconds: float) -> str:
     >>> duration(0.31), duration(75), duration(7380)
     ('0.3 s', '1 min 15 s', '2 h 3 min')
     """
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
@@ -67,5 +68,5 @@ def plot_tasks(records: dict[str, Record], path: Path, title: str) -> None:
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(frameon=False, loc="outside lower center", ncols=len(records) + 2)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    with write_atomically(path) as file:
+        figure.savefig(file, format=path.suffix.removeprefix("."))

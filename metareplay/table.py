@@ -2,6 +2,7 @@
 
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,30 +17,27 @@ class Table:
     that an engine needs this table and integers, nothing else.
     """
 
-    def __init__(self, capacity: int, xs: Tensor, ys: Tensor, device: torch.device) -> None:
-        """Room for `capacity` examples shaped like the rows of `xs` and `ys`."""
+    def __init__(self, capacity: int, room: int, xs: Tensor, ys: Tensor, device: torch.device) -> None:
+        """`capacity` slots and `room` rows for incoming examples, shaped like the rows of `xs` and `ys`."""
         self.capacity = capacity
-        self.xs = torch.zeros((capacity, *xs.shape[1:]), dtype=xs.dtype, device=device)
-        self.ys = torch.zeros((capacity, *ys.shape[1:]), dtype=ys.dtype, device=device)
-        self.tasks = torch.zeros(capacity, dtype=torch.int64)
+        self.xs = torch.zeros((capacity + room, *xs.shape[1:]), dtype=xs.dtype, device=device)
+        self.ys = torch.zeros((capacity + room, *ys.shape[1:]), dtype=ys.dtype, device=device)
+        self.tasks = torch.zeros(capacity + room, dtype=torch.int64, device="cpu")
+        self.writes = np.zeros(capacity + room, np.int64)  # how often each row was written: who has a copy can tell
 
     def bring(self, xs: Tensor, ys: Tensor, tasks: Tensor) -> None:
-        """Write incoming examples into the rows behind the slots, making room if there is too little."""
+        """Write incoming examples into the rows behind the slots."""
         first, last = self.capacity, self.capacity + len(xs)
-        if last > len(self.xs):
-            self.xs, self.ys, self.tasks = (
-                torch.cat([part[:first], new.to(part)])
-                for part, new in zip(self._parts(), (xs, ys, tasks), strict=True)
-            )
-        else:
-            for part, new in zip(self._parts(), (xs, ys, tasks), strict=True):
-                part[first:last] = new
+        self.writes[first:last] += 1
+        for part, new in zip(self._parts(), (xs, ys, tasks), strict=True):
+            part[first:last] = new
 
     def keep(self, slots: Ints) -> None:
         """Copy the i-th incoming example into slots[i] (-1: nowhere); of several for one slot the last one stays."""
         last = {int(slot): self.capacity + i for i, slot in enumerate(slots) if slot >= 0}
         if last:
-            to, source = torch.tensor(list(last.keys())), torch.tensor(list(last.values()))
+            to, source = torch.tensor([*last.keys()], device="cpu"), torch.tensor([*last.values()], device="cpu")
+            self.writes[to.numpy()] += 1
             for part in self._parts():
                 part[to.to(part.device)] = part[source.to(part.device)]
 

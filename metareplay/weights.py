@@ -49,8 +49,10 @@ class Weights:
     def check(self) -> None:
         """Refuse to go on if the model was moved or its parameters replaced behind our back."""
         at = self.theta.data_ptr()
-        for parameter in self._parameters:
-            if parameter.data_ptr() != at and parameter.numel():
+        now = [p for p in self.module.parameters() if p.requires_grad]
+        for number, parameter in enumerate(self._parameters):
+            same = len(now) == len(self._parameters) and now[number] is parameter
+            if not same or (parameter.data_ptr() != at and parameter.numel()):
                 raise InputError(
                     "the model's parameters were moved or replaced after the learner was made; "
                     "move the model first (model.to(...)), then make the learner"

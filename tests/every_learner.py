@@ -8,7 +8,7 @@ from torch import Tensor, nn
 import metareplay as mr
 
 TASKS, CLASSES, INPUTS = 3, 4, 6
-Make = Callable[[], mr.Learner]
+Make = Callable[..., mr.Learner]
 
 
 def mlp() -> nn.Module:
@@ -49,30 +49,32 @@ def reservoir() -> mr.Reservoir:
 
 
 EVERY: dict[str, Make] = {
-    "online": lambda: mr.Online(mlp(), lr=0.1, seed=7),
-    "online-cnn": lambda: mr.Online(cnn(), lr=0.1, seed=7),
-    "independent": lambda: mr.Independent(separate(), lr=0.1, seed=7),
-    "independent-clone": lambda: mr.Independent(separate(), lr=0.1, start="clone", seed=7),
-    "task-input": lambda: mr.TaskInput(task_inputs(), lr=0.1, seed=7),
-    "ewc": lambda: mr.EWC(mlp(), lr=0.1, strength=5.0, fisher_examples=4, seed=7),
-    "ewc-mean-square": lambda: mr.EWC(mlp(), lr=0.1, strength=5.0, fisher="mean-square", seed=7),
-    "gem": lambda: mr.GEM(mlp(), memory=mr.Ring(9, TASKS), lr=0.1, strength=0.5, seed=7),
-    "gem-reservoir": lambda: mr.GEM(mlp(), memory=reservoir(), lr=0.1, seed=7),
-    "er": lambda: mr.ER(mlp(), memory=reservoir(), lr=0.1, k=5, seed=7),
-    "er-adam": lambda: mr.ER(mlp(), memory=reservoir(), lr=0.01, k=5, optimizer="adam", seed=7),
-    "er-rmsprop": lambda: mr.ER(mlp(), memory=reservoir(), lr=0.01, k=5, optimizer="rmsprop", seed=7),
-    "er-recent": lambda: mr.ER(mlp(), memory=mr.Recent(9), lr=0.1, k=5, seed=7),
-    "er-heads": lambda: mr.ER(heads(), memory=reservoir(), lr=0.1, k=5, seed=7),
-    "er-cnn": lambda: mr.ER(cnn(), memory=reservoir(), lr=0.1, k=5, seed=7),
-    "er-tasks": lambda: mr.ERTasks(mlp(), memory=reservoir(), lr=0.1, k=5, seed=7),
-    "er-tasks-ring": lambda: mr.ERTasks(mlp(), memory=mr.Ring(9, TASKS), lr=0.1, k=5, optimizer="adam", seed=7),
-    "er-tasks-heads": lambda: mr.ERTasks(heads(), memory=reservoir(), lr=0.1, k=5, seed=7),
-    "mer": lambda: mr.MER(mlp(), memory=reservoir(), lr=0.1, beta=0.3, gamma=0.8, s=2, k=4, seed=7),
-    "mer-official": lambda: mr.MER(mlp(), memory=mr.Reservoir(9, rule="official"), beta=0.3, s=2, k=4, seed=7),
-    "mer-cnn": lambda: mr.MER(cnn(), memory=reservoir(), lr=0.1, beta=0.3, s=2, k=4, clip=1.0, seed=7),
-    "mer-heads": lambda: mr.MER(heads(), memory=reservoir(), lr=0.1, beta=0.3, s=2, k=4, seed=7),
-    "mer-one-big-batch": lambda: mr.MEROneBigBatch(mlp(), memory=reservoir(), gamma=0.3, s=2, k=4, seed=7),
-    "mer-current-rate": lambda: mr.MERCurrentRate(mlp(), memory=reservoir(), gamma=0.3, s=3, k=4, seed=7),
+    "online": lambda **o: mr.Online(mlp(), lr=0.1, seed=7, **o),
+    "online-cnn": lambda **o: mr.Online(cnn(), lr=0.1, seed=7, **o),
+    "independent": lambda **o: mr.Independent(separate(), lr=0.1, seed=7, **o),
+    "independent-clone": lambda **o: mr.Independent(separate(), lr=0.1, start="clone", seed=7, **o),
+    "task-input": lambda **o: mr.TaskInput(task_inputs(), lr=0.1, seed=7, **o),
+    "ewc": lambda **o: mr.EWC(mlp(), lr=0.1, strength=5.0, fisher_examples=4, seed=7, **o),
+    "ewc-mean-square": lambda **o: mr.EWC(mlp(), lr=0.1, strength=5.0, fisher="mean-square", seed=7, **o),
+    "gem": lambda **o: mr.GEM(mlp(), memory=mr.Ring(9, TASKS), lr=0.1, strength=0.5, seed=7, **o),
+    "gem-reservoir": lambda **o: mr.GEM(mlp(), memory=reservoir(), lr=0.1, seed=7, **o),
+    "er": lambda **o: mr.ER(mlp(), memory=reservoir(), lr=0.1, k=5, seed=7, **o),
+    "er-adam": lambda **o: mr.ER(mlp(), memory=reservoir(), lr=0.01, k=5, optimizer="adam", seed=7, **o),
+    "er-rmsprop": lambda **o: mr.ER(mlp(), memory=reservoir(), lr=0.01, k=5, optimizer="rmsprop", seed=7, **o),
+    "er-recent": lambda **o: mr.ER(mlp(), memory=mr.Recent(9), lr=0.1, k=5, seed=7, **o),
+    "er-heads": lambda **o: mr.ER(heads(), memory=reservoir(), lr=0.1, k=5, seed=7, **o),
+    "er-cnn": lambda **o: mr.ER(cnn(), memory=reservoir(), lr=0.1, k=5, seed=7, **o),
+    "er-tasks": lambda **o: mr.ERTasks(mlp(), memory=reservoir(), lr=0.1, k=5, seed=7, **o),
+    "er-tasks-ring": lambda **o: mr.ERTasks(
+        mlp(), memory=mr.Ring(9, TASKS), lr=0.1, k=5, optimizer="adam", seed=7, **o
+    ),
+    "er-tasks-heads": lambda **o: mr.ERTasks(heads(), memory=reservoir(), lr=0.1, k=5, seed=7, **o),
+    "mer": lambda **o: mr.MER(mlp(), memory=reservoir(), lr=0.1, beta=0.3, gamma=0.8, s=2, k=4, seed=7, **o),
+    "mer-official": lambda **o: mr.MER(mlp(), memory=mr.Reservoir(9, rule="official"), beta=0.3, s=2, k=4, seed=7, **o),
+    "mer-cnn": lambda **o: mr.MER(cnn(), memory=reservoir(), lr=0.1, beta=0.3, s=2, k=4, clip=1.0, seed=7, **o),
+    "mer-heads": lambda **o: mr.MER(heads(), memory=reservoir(), lr=0.1, beta=0.3, s=2, k=4, seed=7, **o),
+    "mer-one-big-batch": lambda **o: mr.MEROneBigBatch(mlp(), memory=reservoir(), gamma=0.3, s=2, k=4, seed=7, **o),
+    "mer-current-rate": lambda **o: mr.MERCurrentRate(mlp(), memory=reservoir(), gamma=0.3, s=3, k=4, seed=7, **o),
 }
 
 

@@ -1,6 +1,7 @@
 """Checks that every learner must pass."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -160,9 +161,8 @@ def test_an_example_that_breaks_the_weights_is_undone_and_named(make: Make) -> N
     xs = xs.float() / 255
     poison = xs.clone()
     poison[17] = torch.tensor([3e38, -3e38, 3e38, 3e38, -3e38, 3e38])  # finite, but the loss is not
-    learner, healthy = make(), make()
+    learner, healthy = (make(loss=infinite_for_huge_outputs) for _ in range(2))
     for one in (learner, healthy):
-        one.loss = infinite_for_huge_outputs
         one.observe_many(xs[:5], ys[:5], tasks[:5])
     with pytest.raises(mr.NonFiniteError, match="example 17 of the stream"):
         learner.observe_many(poison[5:], ys[5:], tasks[5:])
@@ -216,3 +216,176 @@ def test_every_learner_is_checked() -> None:
     from metareplay.learners import LEARNERS
 
     assert {type(make()) for make in EVERY.values()} == set(LEARNERS)
+
+
+@every
+def test_an_exception_in_the_model_is_undone_and_named(make: Make) -> None:
+    """A loss that raises at one example: those before it stay learned and stored, it and the rest do not."""
+    calls = {"until": 10**9}
+
+    def fragile(outputs: Tensor, ys: Tensor) -> Tensor:
+        calls["until"] -= 1
+        if calls["until"] < 0:
+            raise RuntimeError("no luck\nat all")
+        return functional.cross_entropy(outputs, ys)
+
+    learner = make(loss=fragile)
+    learner.observe_many(*(part[:5] for part in examples()))
+    calls["until"] = 7
+    with pytest.raises(mr.InputError, match=r"could not be learned and was undone: no luck$"):
+        learner.observe_many(*(part[5:] for part in examples()))
+    calls["until"] = 10**9
+    assert 5 <= learner.seen < 30
+    assert_same_state(state(learner), state(taught(make, learner.seen)))
+    learner.observe_many(*(part[learner.seen :] for part in examples()))
+    assert_same_state(state(learner), state(taught(make)))
+
+
+@every
+def test_interrupted_in_the_middle_nothing_is_half_learned(make: Make) -> None:
+    calls = {"until": 10**9}
+
+    def interrupted(outputs: Tensor, ys: Tensor) -> Tensor:
+        calls["until"] -= 1
+        if calls["until"] == 0:
+            raise KeyboardInterrupt
+        return functional.cross_entropy(outputs, ys)
+
+    learner = make(loss=interrupted)
+    calls["until"] = 12
+    with pytest.raises(KeyboardInterrupt):
+        learner.observe_many(*examples())
+    assert_same_state(state(learner), state(taught(make, learner.seen)))
+
+
+@every
+def test_examples_as_a_loop_gives_them(make: Make) -> None:
+    """NumPy and torch scalars as labels and tasks, inputs that require gradients, read-only arrays, no_grad outside."""
+    learner = make()
+    xs, ys, tasks = (part.numpy() for part in examples())
+    xs.flags.writeable = False
+    for i in range(30):
+        with torch.no_grad() if i % 2 else torch.inference_mode():
+            learner.observe(xs[i], ys[i] if i % 3 else torch.tensor(ys[i]), task=tasks[i])
+    assert_same_state(state(learner), state(taught(make)))
+    assert learner.predict(xs[:0], task=np.int64(0)).shape == (0,)
+    inputs = torch.rand(3, INPUTS, requires_grad=True)
+    other = make()
+    for x in inputs:
+        other.observe(x, 1, task=0)
+    assert inputs.grad is None
+
+
+@every
+@pytest.mark.parametrize("bad", ["text", None, object()])
+def test_what_is_no_array_is_refused_in_one_line(make: Make, bad: object) -> None:
+    learner = make()
+    good = torch.zeros(INPUTS, dtype=torch.uint8)
+    for x, y in ((bad, 1), (good, bad)):
+        with pytest.raises(mr.InputError, match="no array of numbers") as caught:
+            learner.observe(x, y, task=0)  # type: ignore[arg-type]
+        assert "\n" not in str(caught.value)
+
+
+@every
+def test_modes_of_the_users_modules_are_kept(make: Make) -> None:
+    learner = make()
+    learner.model.train()
+    frozen = [module for module in learner.model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    for module in frozen:
+        module.eval()
+    learner.predict(examples()[0], task=0)
+    learner.observe_many(*examples())
+    assert learner.model.training
+    assert not any(module.training for module in frozen)
+    assert all(not module.running_mean.any() for module in frozen if module.running_mean is not None)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"lr": "0.1"}, "lr"),
+        ({"k": 2.5}, "k=2.5"),
+        ({"s": 1.5}, "s=1.5"),
+        ({"seed": "a"}, "seed"),
+        ({"engine": "fast"}, "engine"),
+        ({"lr": -1}, "lr"),
+    ],
+)
+def test_a_refused_learner_leaves_the_model_to_the_one_that_has_it(wrong: dict[str, object], message: str) -> None:
+    model = mr.networks.mlp(INPUTS, (8,), CLASSES)
+    learner = mr.Online(model, lr=0.1)
+    with pytest.raises(mr.InputError, match=message):
+        mr.MER(model, **wrong)  # type: ignore[arg-type]
+    learner.observe(torch.rand(INPUTS), 1)
+
+
+def test_numbers_from_numpy_are_as_good_as_pythons(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"lr": np.float32(0.5), "k": np.int64(3), "seed": np.int64(3)}
+    capacity: Any = np.int64(5)
+    learner = mr.MER(mr.networks.mlp(INPUTS, (8,), CLASSES), memory=mr.Reservoir(capacity), **options)
+    learner.observe_many(*examples())
+    learner.save(tmp_path / "run.ckpt")
+    assert mr.load(tmp_path / "run.ckpt", mr.networks.mlp(INPUTS, (8,), CLASSES)).settings() == learner.settings()
+
+
+def test_a_refused_first_example_is_forgotten() -> None:
+    learner = mr.Online(torch.nn.Linear(INPUTS, 3))
+    with pytest.raises(mr.InputError, match="not one score a class"):
+        learner.observe(torch.rand(2, INPUTS), 1)
+    learner.observe(torch.rand(INPUTS), 2)
+    assert learner.seen == 1
+
+
+def test_a_layer_that_was_swapped_is_noticed() -> None:
+    learner = mr.Online(mr.networks.mlp(INPUTS, (8,), CLASSES))
+    assert isinstance(learner.model, torch.nn.Sequential)
+    learner.model[3] = torch.nn.Linear(8, CLASSES)
+    with pytest.raises(mr.InputError, match="moved or replaced"):
+        learner.observe(torch.rand(INPUTS), 1)
+
+
+def test_two_learners_cannot_share_a_memory() -> None:
+    memory = mr.Reservoir(5)
+    mr.ER(mr.networks.mlp(INPUTS, (8,), CLASSES), memory=memory)
+    with pytest.raises(mr.InputError, match="another learner"):
+        mr.ER(mr.networks.mlp(INPUTS, (8,), CLASSES), memory=memory)
+
+
+def test_moments_that_overflow_are_noticed() -> None:
+    learner = mr.ER(mr.networks.mlp(INPUTS, (8,), CLASSES), memory=mr.Reservoir(5), k=2, optimizer="adam", lr=0.01)
+    xs = torch.rand(2, INPUTS)
+    learner.observe(xs[0], 1)
+    before = state(learner)
+    with pytest.raises(mr.NonFiniteError):
+        learner.observe(1e24 * xs[1], 0)
+    assert_same_state(state(learner), before)
+
+
+@pytest.mark.parametrize("name", ["ewc", "independent-clone"])
+def test_a_task_whose_first_example_fails_has_not_begun(name: str) -> None:
+    def make() -> mr.Learner:
+        return EVERY[name](loss=infinite_for_huge_outputs)
+
+    xs, ys, tasks = examples()
+    xs = xs.float() / 255
+    learner, healthy = make(), make()
+    for one in (learner, healthy):
+        one.observe_many(xs[:10], ys[:10], tasks[:10])
+    with pytest.raises(mr.NonFiniteError):
+        learner.observe(torch.tensor([3e38, -3e38, 3e38, 3e38, -3e38, 3e38]), 0, task=1)
+    assert_same_state(state(learner), state(healthy))
+
+
+def test_a_new_network_is_cloned_from_the_task_trained_last() -> None:
+    learner = EVERY["independent-clone"]()
+    xs, ys, _ = examples()
+    for start, task in ((0, 0), (10, 1), (15, 0)):
+        learner.observe_many(xs[start : start + 5], ys[start : start + 5], task)
+    assert isinstance(learner.model, mr.networks.Separate)
+    expected = mr.Online(mr.networks.mlp(INPUTS, (4, 3), CLASSES), lr=0.1)
+    expected.model.load_state_dict(learner.model.nets[0].state_dict())
+    expected.observe(xs[20], ys[20])
+    learner.observe(xs[20], ys[20], task=2)
+    for ours, theirs in zip(learner.model.nets[2].parameters(), expected.model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)

@@ -26,22 +26,31 @@ class Pull:
         return (self.importance * theta).sub_(self.anchor).mul_(2 * self.strength)
 
 
+@final
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a plan: how many of its examples were learned, and what stopped it, if it was an exception.
+
+    Fewer than planned without an error means that the next one gave a loss or weights that are not finite. Either way
+    it was undone: weights and everything else are as they were before it.
+    """
+
+    learned: int
+    error: BaseException | None = None
+
+
 class Engine(ABC):
     """The arithmetic on weights."""
 
     name: str
 
     @abstractmethod
-    def execute(self, plan: Plan, table: Table, pull: Pull | None = None) -> int:
-        """Carry out a plan; return how many of its examples were learned.
-
-        Fewer than planned means that the next one gave a loss or weights that are not finite: it was undone, weights
-        and everything else are as they were before it.
-        """
+    def execute(self, plan: Plan, table: Table, pull: Pull | None = None) -> Outcome:
+        """Carry out a plan, as far as it goes; never raises."""
 
     @abstractmethod
-    def gradient(self, table: Table, rows: Ints, example: int) -> Tensor:
-        """The gradient of the mean loss over some rows, a new flat vector; `example` is the one being learned."""
+    def gradients(self, table: Table, groups: list[Ints], example: int) -> Tensor:
+        """For each group of rows the gradient of its mean loss, one a row; `example` is the one being learned."""
 
     @abstractmethod
     def healthy(self) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from metareplay.draws import Draws, Ints, Purpose
-from metareplay.engines.engine import Engine, Pull
+from metareplay.engines.engine import Engine, Outcome, Pull
 from metareplay.networks import TaskModule
 from metareplay.plan import Plan
 from metareplay.table import Table
@@ -87,33 +87,44 @@ class TorchEngine(Engine):
             theta.grad = weights.gradient
             self.optimizer = make_optimizer([theta])
 
-    def execute(self, plan: Plan, table: Table, pull: Pull | None = None) -> int:
-        """Algorithm 1's loops; the other algorithms are the same loops with other batches and rates."""
-        theta, rates = self.weights.theta, plan.rates
+    def execute(self, plan: Plan, table: Table, pull: Pull | None = None) -> Outcome:
+        """Example by example; one that cannot be learned is undone."""
         with self._learning() as generator:
             for i in range(len(plan)):
-                generator.manual_seed(self.draws.word(Purpose.MODULE, plan.first + i))
                 undo = self.remember()
-                theta_a0 = theta.clone()
-                for batch in plan.batches(i):
-                    theta_w0 = theta.clone()
-                    for rows in [batch] if plan.together else batch[:, np.newaxis]:
-                        current = not plan.together and rows[0] == plan.incoming + i
-                        self._differentiate(table, rows, plan.balanced)
-                        self._step(rates.current if current else rates.memory, pull)
-                    reptile(theta, theta_w0, rates.within)
-                reptile(theta, theta_a0, rates.across)
+                try:
+                    generator.manual_seed(self.draws.word(Purpose.MODULE, plan.first + i))
+                    self._learn(plan, i, table, pull)
+                except BaseException as error:
+                    undo()
+                    return Outcome(i, error)
                 if not self.healthy():
                     undo()
-                    return i
-        return len(plan)
+                    return Outcome(i)
+        return Outcome(len(plan))
 
-    def gradient(self, table: Table, rows: Ints, example: int) -> Tensor:
-        """One forward and backward pass over the rows."""
+    def _learn(self, plan: Plan, i: int, table: Table, pull: Pull | None) -> None:
+        """Algorithm 1's loops; the other algorithms are the same loops with other batches and rates."""
+        theta, rates = self.weights.theta, plan.rates
+        theta_a0 = theta.clone()
+        for batch in plan.batches(i):
+            theta_w0 = theta.clone()
+            for rows in [batch] if plan.together else batch[:, np.newaxis]:
+                current = not plan.together and rows[0] == plan.incoming + i
+                self._differentiate(table, rows, plan.balanced)
+                self._step(rates.current if current else rates.memory, pull)
+            reptile(theta, theta_w0, rates.within)
+        reptile(theta, theta_a0, rates.across)
+
+    def gradients(self, table: Table, groups: list[Ints], example: int) -> Tensor:
+        """One forward and backward pass a group."""
+        found = []
         with self._learning() as generator:
             generator.manual_seed(self.draws.word(Purpose.MODULE, example))
-            self._differentiate(table, rows, balanced=False)
-            return self.weights.gradient.clone()
+            for rows in groups:
+                self._differentiate(table, rows, balanced=False)
+                found.append(self.weights.gradient.clone())
+        return torch.stack(found)
 
     def state(self) -> dict[str, Tensor]:
         """The optimizer's moments, flat; nothing for plain SGD."""
@@ -161,12 +172,18 @@ class TorchEngine(Engine):
         self.weights.gather_gradient()
         if not self.weights.module.training:
             self.weights.module.train()
-        with few_threads(self.weights), own_randomness(self.weights.device) as generator:
+        with (
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            few_threads(self.weights),
+            own_randomness(self.weights.device) as generator,
+        ):
             yield generator
 
     def healthy(self) -> bool:
-        """Weights and statistics are all finite."""
-        return all(bool(torch.isfinite(values).all()) for values in (self.weights.theta, *self._statistics))
+        """Weights, statistics and moments are all finite."""
+        all_values = (self.weights.theta, *self._statistics, *self.state().values())
+        return all(bool(torch.isfinite(values).all()) for values in all_values)
 
     def remember(self) -> Callable[[], None]:
         """Copies of the weights, the module's buffers and the optimizer's moments."""

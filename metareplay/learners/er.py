@@ -1,36 +1,15 @@
 """Experience replay with reservoir sampling: Algorithm 4 of Riemer et al. (2019)."""
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
-import numpy as np
-
-from metareplay.draws import Ints
-from metareplay.engines.torch_engine import MakeOptimizer
-from metareplay.learners.optimizers import OptimizerName, optimizer_maker
-from metareplay.learners.replay import ReplayLearner
-from metareplay.plan import Rates, Sampler
+from metareplay.learners.batched_replay import BatchedReplayLearner
 
 
 @final
 @dataclass(eq=False, repr=False, kw_only=True)
-class ER(ReplayLearner):
+class ER(BatchedReplayLearner):
     """One step on the mean loss of the incoming example and k - 1 from memory."""
-
-    together: ClassVar[bool] = True
 
     lr: float = 0.1  # alpha, the rate of the optimizer
     k: int = 6  # examples in the batch, the incoming one included
-    optimizer: OptimizerName = "sgd"  # "sgd", "adam" or "rmsprop"
-
-    def batches(self, current: int, memory: Sampler) -> Ints:
-        """B: the current example and k - 1 from memory."""
-        return np.insert(memory.sample(1, self.k - 1), 0, current, axis=1)
-
-    def rates(self) -> Rates:
-        """alpha."""
-        return Rates(memory=self.lr, current=self.lr)
-
-    def make_optimizer(self) -> MakeOptimizer | None:
-        """As named."""
-        return optimizer_maker(self.optimizer, self.lr)

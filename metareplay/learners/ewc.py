@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metareplay.checks import check_count
+from metareplay.checks import check_count, check_strength
 from metareplay.draws import Ints
-from metareplay.engines.engine import Pull
+from metareplay.engines.engine import Outcome, Pull
 from metareplay.errors import InputError, NonFiniteError
 from metareplay.learners.learner import Learner
 from metareplay.learners.predictor import Incoming
@@ -36,12 +36,11 @@ class EWC(Learner):
     fisher: Literal["squared-mean", "mean-square"] = "squared-mean"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.strength < np.inf:
-            raise InputError(f"strength={self.strength}: use a number from 0 up")
+        check_strength(self.strength)
         check_count("fisher_examples", self.fisher_examples, "importance is measured on at least one example")
         if self.fisher not in ("squared-mean", "mean-square"):
             raise InputError(f"fisher={self.fisher!r}: use 'squared-mean' or 'mean-square'")
+        super().__post_init__()
         self._pull = Pull(self.strength, *(torch.zeros_like(self.weights.theta) for _ in range(2)))
         self._task = -1  # the task being learned
         self._since = 0  # how many of its examples have come
@@ -49,32 +48,32 @@ class EWC(Learner):
     def learn(self, incoming: Incoming, table: Table) -> None:
         """One penalised step an example; at a change of task, consolidate the one that ended."""
         for run in incoming.runs():
-            if int(run.tasks[0]) != self._task:
-                if self._since:
-                    self._consolidate(table)
-                self._task, self._since = int(run.tasks[0]), 0
             table.bring(run.xs, run.ys, run.tasks)
-            place = self._since + np.arange(len(run), dtype=np.int64)
-            plan = Plan.once(
-                np.where(place < self.fisher_examples, place, -1), self.lr, self.seen, incoming=table.capacity
-            )
-            done = self.compute.execute(plan, table, self._pull)
-            self._since += done
-            self.finish(done, plan.slots, run, table)
+            begins = int(run.tasks[0]) != self._task
+            since = 0 if begins else self._since
+            place = since + np.arange(len(run), dtype=np.int64)
+            slots = np.where(place < self.fisher_examples, place, -1)
+            try:
+                pull = self._consolidated(table) if begins and self._since else self._pull
+                outcome = self.compute.execute(Plan.once(slots, self.lr, self.seen, table.capacity), table, pull)
+            except BaseException as error:
+                outcome = Outcome(0, error)
+            if outcome.learned:
+                self._pull, self._task, self._since = pull, int(run.tasks[0]), since + outcome.learned
+            self.finish(outcome, slots, run, table)
 
-    def _consolidate(self, table: Table) -> None:
-        """F <- F + F_t, and the anchor likewise."""
+    def _consolidated(self, table: Table) -> Pull:
+        """F + F_t for the task that has ended, and the anchor likewise."""
         importance = self._importance(table, np.arange(min(self._since, self.fisher_examples), dtype=np.int64))
         if not torch.isfinite(importance).all():
             raise NonFiniteError(f"the importance of task {self._task} is not finite: use a smaller lr or set clip")
-        self._pull.importance.add_(importance)
-        self._pull.anchor.add_(importance * self.weights.theta)
+        anchor = importance * self.weights.theta
+        return Pull(self.strength, self._pull.importance + importance, self._pull.anchor + anchor)
 
     def _importance(self, table: Table, rows: Ints) -> Tensor:
         """F_t."""
-        if self.fisher == "squared-mean":
-            return self.compute.gradient(table, rows, self.seen).square_()
-        return torch.stack([self.compute.gradient(table, row, self.seen).square_() for row in rows[:, None]]).mean(0)
+        groups = [rows] if self.fisher == "squared-mean" else list(rows[:, None])
+        return self.compute.gradients(table, groups, self.seen).square_().mean(0)
 
     @property
     def held(self) -> None:

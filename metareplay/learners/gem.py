@@ -1,14 +1,15 @@
 """Gradient Episodic Memory (Lopez-Paz and Ranzato, 2017), one example at a time as in Riemer et al. (2019)."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from metareplay.checks import check_strength
+from metareplay.engines.engine import Outcome
 from metareplay.engines.torch_engine import clip_norm
-from metareplay.errors import InputError
 from metareplay.learners.learner import Learner
 from metareplay.learners.predictor import Incoming
 from metareplay.memories.memory import Memory
@@ -25,39 +26,37 @@ class GEM(Learner):
     one for everything held.
     """
 
-    uses_tasks: ClassVar[bool] = True
-
     memory: Memory = field(default_factory=lambda: Ring(500, tasks=20))
     lr: float = 0.01  # alpha
     strength: float = 0.0  # memory strength: the least weight of a violated task's gradients in the step
 
     def __post_init__(self) -> None:
+        check_strength(self.strength)
         super().__post_init__()
-        if not 0 <= self.strength < np.inf:
-            raise InputError(f"strength={self.strength}: use a number from 0 up")
-        if self.memory.seen:
-            raise InputError("this memory already belongs to another learner: make a new one")
+        self.memory.claim()
 
     def learn(self, incoming: Incoming, table: Table) -> None:
         """One projected step an example."""
         for example in incoming.pieces(1):
             table.bring(example.xs, example.ys, example.tasks)
             slots = self.memory.place(self.draws, example.task_ids())
-            self.finish(int(self._step(int(example.tasks[0]), table)), slots, example, table)
+            undo = self.compute.remember()
+            try:
+                self._step(int(example.tasks[0]), table)
+                outcome = Outcome(int(self.compute.healthy()))
+            except BaseException as error:
+                outcome = Outcome(0, error)
+            if not outcome.learned:
+                undo()
+            self.finish(outcome, slots, example, table)
 
-    def _step(self, task: int, table: Table) -> bool:
-        """Whether the step could be taken; if not, nothing has changed."""
-        undo = self.compute.remember()
-        gradient = self.compute.gradient(table, np.array([table.capacity]), self.seen)
-        constraints = [self.compute.gradient(table, rows, self.seen) for rows in self.memory.groups(task)]
-        if constraints:
-            gradient = project(gradient, torch.stack(constraints), self.strength)
+    def _step(self, task: int, table: Table) -> None:
+        """theta <- theta - lr * projected gradient."""
+        current = np.array([table.capacity])
+        gradients = self.compute.gradients(table, [current, *self.memory.groups(task)], self.seen)
+        gradient = project(gradients[0], gradients[1:], self.strength)
         clip_norm(gradient, self.clip)
         self.weights.theta.add_(gradient, alpha=-self.lr)
-        healthy = self.compute.healthy()
-        if not healthy:
-            undo()
-        return healthy
 
     @property
     def held(self) -> Memory:
@@ -80,7 +79,9 @@ def project(gradient: Tensor, constraints: Tensor, strength: float = 0.0) -> Ten
     tensor([1., 0.])
     """
     g, rows = gradient.double(), constraints.double()
-    if not bool((rows @ g < 0).any()) or not bool(torch.isfinite(g).all() & torch.isfinite(rows).all()):
+    if not bool(torch.isfinite(g).all() & torch.isfinite(rows).all()):
+        return torch.full_like(gradient, torch.nan)
+    if not bool((rows @ g < 0).any()):
         return gradient
     norms = rows.norm(dim=1)
     g = g + strength * rows.sum(0)

@@ -16,10 +16,10 @@ from metareplay.table import Table
 @final
 @dataclass(eq=False, repr=False, kw_only=True)
 class Independent(MemorylessLearner):
-    """Online learning with a network of its own for each task: nothing is forgotten, nothing is transferred.
+    """Online learning with a network of its own for each task: nothing is forgotten.
 
     `networks.separate_mlps` makes the paper's networks: fewer hidden units in proportion to the number of tasks. A
-    task's network starts from its own first weights ("fresh") or from those of the task before it ("clone").
+    task's network starts from its own first weights ("fresh") or from those of the task trained last ("clone").
     """
 
     uses_tasks: ClassVar[bool] = True
@@ -30,26 +30,32 @@ class Independent(MemorylessLearner):
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, Separate):
-            raise InputError("Independent needs a network for each task: wrap them as networks.Separate([...])")
+            raise InputError(
+                "Independent needs a network for each task: wrap them as networks.Separate([...], classes)"
+            )
         if self.start not in ("fresh", "clone"):
             raise InputError(f"start={self.start!r}: use 'fresh' or 'clone'")
         super().__post_init__()
-        self._started: list[int] = []  # tasks in the order they were first met
+        self._trained: list[int] = []  # tasks, the one trained last at the end
 
     def learn(self, incoming: Incoming, table: Table) -> None:
         """One step an example, on its own task's network."""
         for run in incoming.runs():
-            task = int(run.tasks[0])
-            if task not in self._started:
-                if self.start == "clone" and self._started:
-                    self.model.clone(self._started[-1], task)
-                self._started.append(task)
-            self.step_once(run, table)
+            task, seen, before = int(run.tasks[0]), self.seen, self.weights.theta.clone()
+            if self.start == "clone" and self._trained and task not in self._trained:
+                self.model.clone(self._trained[-1], task)
+            try:
+                self.step_once(run, table)
+            finally:
+                if self.seen > seen:
+                    self._trained = [*(other for other in self._trained if other != task), task]
+                else:
+                    self.weights.theta.copy_(before)
 
     def private_state(self) -> dict[str, Tensor]:
-        """Which tasks have begun."""
-        return {"started": torch.tensor(self._started, dtype=torch.int64)}
+        """Which tasks have been trained, and which last."""
+        return {"trained": torch.tensor(self._trained, dtype=torch.int64)}
 
     def restore_private(self, state: dict[str, Tensor]) -> None:
         """The same."""
-        self._started = [int(task) for task in state["started"]]
+        self._trained = [int(task) for task in state["trained"]]

@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, final
 
@@ -12,11 +11,9 @@ from torch import Tensor
 
 from metareplay import checkpoint
 from metareplay.draws import Ints
-from metareplay.engines.choose import choose_engine
-from metareplay.engines.engine import Engine
-from metareplay.engines.torch_engine import MakeOptimizer
-from metareplay.errors import InputError, NonFiniteError
-from metareplay.learners.predictor import Array, Incoming, Predictor, Tasks, default_loss, loss_name
+from metareplay.engines.engine import Outcome
+from metareplay.errors import InputError, MetareplayError, NonFiniteError
+from metareplay.learners.predictor import Array, Incoming, Predictor, Tasks, as_tensor, loss_name, one_line
 from metareplay.memories.memory import Memory
 from metareplay.table import Table
 
@@ -35,7 +32,7 @@ class Learner(Predictor):
     @final
     def observe(self, x: Array, y: int | float | Array, task: int | None = None) -> None:
         """Learn from one example: x in the model's input shape, y a label (or target), the task if there is one."""
-        self.observe_many(torch.as_tensor(x)[None], torch.as_tensor(y)[None], task)
+        self.observe_many(as_tensor("x", x)[None], as_tensor("y", y)[None], task)
 
     @final
     def observe_many(self, xs: Array, ys: Array | Sequence[int], task: Tasks = None) -> None:
@@ -44,14 +41,16 @@ class Learner(Predictor):
         Bad input raises InputError before anything is learned. An example whose loss is not finite is undone and named
         by a NonFiniteError; those before it stay learned, those after it were not looked at.
         """
-        if len(xs) == 0:
+        xs = as_tensor("x", xs)
+        if xs.shape[:1] == (0,):
             return
         incoming = self._check(xs, ys, task, needs_tasks=self.uses_tasks or self._task_count() is not None)
         limit = self._task_count()
         if limit is not None and int(incoming.tasks.max()) >= limit:
             raise InputError(f"task {int(incoming.tasks.max())}: the memory was made for tasks 0 to {limit - 1}")
         if self.table is None:
-            self.table = Table(self.slot_count(), incoming.xs, incoming.ys, self.weights.device)
+            with torch.inference_mode(False):
+                self.table = Table(self.slot_count(), self.piece_size(), incoming.xs, incoming.ys, self.weights.device)
             if self.held is not None:
                 self.held.table = self.table
         for piece in incoming.pieces(self.piece_size()):
@@ -74,10 +73,6 @@ class Learner(Predictor):
         """How many examples to plan at a time; any number gives the same weights."""
         return 256
 
-    def make_optimizer(self) -> MakeOptimizer | None:
-        """The optimizer that takes the steps; None for plain SGD."""
-        return None
-
     def private_state(self) -> dict[str, Tensor]:
         """What this kind of learner remembers besides weights, memory and counts."""
         return {}
@@ -96,19 +91,20 @@ class Learner(Predictor):
         """Write everything needed to continue bit for bit; `metareplay.load(path, model)` reads it."""
         checkpoint.save(self, Path(path))
 
-    @cached_property
-    def compute(self) -> Engine:
-        """The engine that does the arithmetic."""
-        loss = self.loss if self.loss is not None else default_loss(self.regression)
-        return choose_engine(self.engine, self.weights, loss, self.draws, self.clip, self.make_optimizer())
-
     @final
-    def finish(self, done: int, slots: Ints, incoming: Incoming, table: Table) -> None:
-        """Store and count the first `done` examples, which were learned; name the next, which could not be."""
+    def finish(self, outcome: Outcome, slots: Ints, incoming: Incoming, table: Table) -> None:
+        """Store and count the examples that were learned; name the next, if it could not be."""
+        done = outcome.learned
         table.keep(slots[:done])
         if self.held is not None:
             self.held.keep(slots[:done], incoming.task_ids()[:done])
         self.seen += done
+        if isinstance(outcome.error, Exception) and not isinstance(outcome.error, MetareplayError):
+            raise InputError(
+                f"example {self.seen} of the stream could not be learned and was undone: {one_line(outcome.error)}"
+            ) from outcome.error
+        if outcome.error is not None:
+            raise outcome.error
         if done < len(incoming):
             raise NonFiniteError(
                 f"example {self.seen} of the stream (label {incoming.ys[done].tolist()}) made the loss or the weights "

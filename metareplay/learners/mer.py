@@ -7,7 +7,7 @@ import numpy as np
 
 from metareplay.checks import check_count, check_share
 from metareplay.draws import Ints
-from metareplay.learners.replay import ROWS, ReplayLearner
+from metareplay.learners.replay import ReplayLearner
 from metareplay.plan import Rates, Sampler
 
 
@@ -33,10 +33,10 @@ class MER(ReplayLearner):
     s: int = 10  # batches for each incoming example
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_share("beta", self.beta)
         check_share("gamma", self.gamma)
         check_count("s", self.s, "an example is learned with at least one batch")
+        super().__post_init__()
 
     def batches(self, current: int, memory: Sampler) -> Ints:
         """B_1 .. B_s: the current example first, then k - 1 from memory."""
@@ -47,6 +47,7 @@ class MER(ReplayLearner):
         """Every step alpha; beta within, gamma across batches."""
         return Rates(memory=self.lr, current=self.lr, within=self.beta, across=self.gamma)
 
-    def piece_size(self) -> int:
-        """As many examples as make a plan of moderate size."""
-        return max(1, min(256, ROWS // (self.s * self.k)))
+    @property
+    def steps(self) -> int:
+        """s batches of k."""
+        return self.s * self.k

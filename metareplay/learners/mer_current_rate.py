@@ -25,9 +25,9 @@ class MERCurrentRate(ReplayLearner):
     k: int = 51  # examples in the batch, the incoming one included
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_share("gamma", self.gamma)
         check_count("s", self.s, "the incoming example is learned at least as fast as the others")
+        super().__post_init__()
 
     def batches(self, current: int, memory: Sampler) -> Ints:
         """B and index: the current example at a random place among k - 1 from memory."""
@@ -37,3 +37,8 @@ class MERCurrentRate(ReplayLearner):
     def rates(self) -> Rates:
         """alpha from memory, s alpha for the current example; gamma after the batch."""
         return Rates(memory=self.lr, current=self.s * self.lr, across=self.gamma)
+
+    @property
+    def steps(self) -> int:
+        """One batch of k."""
+        return self.k

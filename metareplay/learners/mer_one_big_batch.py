@@ -7,7 +7,7 @@ import numpy as np
 
 from metareplay.checks import check_count, check_share
 from metareplay.draws import Ints
-from metareplay.learners.replay import ROWS, ReplayLearner
+from metareplay.learners.replay import ReplayLearner
 from metareplay.plan import Rates, Sampler
 
 
@@ -24,9 +24,9 @@ class MEROneBigBatch(ReplayLearner):
     s: int = 1  # copies of the incoming example
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_share("gamma", self.gamma)
         check_count("s", self.s, "the batch holds the incoming example at least once")
+        super().__post_init__()
 
     def batches(self, current: int, memory: Sampler) -> Ints:
         """B: s k - s from memory, the current example at the end."""
@@ -37,6 +37,7 @@ class MEROneBigBatch(ReplayLearner):
         """Every step alpha; gamma after the batch."""
         return Rates(memory=self.lr, current=self.lr, across=self.gamma)
 
-    def piece_size(self) -> int:
-        """As many examples as make a plan of moderate size."""
-        return max(1, min(256, ROWS // (self.s * self.k)))
+    @property
+    def steps(self) -> int:
+        """s batches of k."""
+        return self.s * self.k

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import final
+from dataclasses import dataclass, field, fields
+from typing import SupportsIndex, final
 
 import numpy as np
 import torch
@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from metareplay.checks import check_rate
+from metareplay.checks import check_rate, real, whole
 from metareplay.draws import Draws, Ints
-from metareplay.engines.torch_engine import Loss, as_input, forward, own_randomness
-from metareplay.errors import InputError
+from metareplay.engines.choose import check_engine, choose_engine
+from metareplay.engines.torch_engine import Loss, MakeOptimizer, as_input, forward, own_randomness
+from metareplay.errors import InputError, MetareplayError
 from metareplay.networks import TaskModule
 from metareplay.weights import Weights
 
 Array = Tensor | NDArray[np.generic]
-Tasks = int | Sequence[int] | Array | None
+Tasks = SupportsIndex | Sequence[int] | Array | None
 BATCH = 1000  # examples in one forward pass of `predict`
 
 
@@ -66,15 +67,29 @@ class Predictor:
     engine: str = "auto"  # "auto", "torch", "cpu" or "cuda": who does the arithmetic
 
     def __post_init__(self) -> None:
+        """Subclasses check their own options first: a model is only touched once everything is in order."""
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if option.type is int:
+                setattr(self, option.name, whole(option.name, value))
+            elif option.type is float or (option.type == float | None and value is not None):
+                setattr(self, option.name, real(option.name, value))
         check_rate("lr", self.lr)
         if self.clip is not None:
             check_rate("clip", self.clip)
         if not isinstance(self.model, nn.Module):
             raise InputError(f"model is a {type(self.model).__name__}: use a torch.nn.Module")
         self.draws = Draws(self.seed)
+        loss, optimizer = self.loss or default_loss(self.regression), self.make_optimizer()
+        check_engine(self.engine)
         self.weights = Weights(self.model)
+        self.compute = choose_engine(self.weights, loss, self.draws, self.clip, optimizer)
         self._inputs: tuple[torch.Size, torch.dtype] | None = None  # shape and dtype of one input, from the first
         self._outputs: torch.Size | None = None  # shape of one output
+
+    def make_optimizer(self) -> MakeOptimizer | None:
+        """The optimizer that takes the steps; None for plain SGD."""
+        return None
 
     @final
     def predict(self, xs: Array, task: Tasks = None) -> Tensor:
@@ -88,7 +103,7 @@ class Predictor:
         self.weights.check()
         xs = self._check_inputs(xs)
         tasks = self._check_tasks(task, len(xs), needed=isinstance(self.model, TaskModule))
-        batches = zip(xs.split(BATCH), tasks.split(BATCH), strict=True) if len(xs) else [(xs, tasks)]
+        batches = zip(xs.split(BATCH), tasks.split(BATCH), strict=True)
         return torch.cat([self._forward(some, of) for some, of in batches])
 
     @final
@@ -96,15 +111,14 @@ class Predictor:
         """Examples ready to learn from, or an InputError before anything has changed."""
         xs = self._check_inputs(xs)
         tasks = self._check_tasks(task, len(xs), needed=needs_tasks or isinstance(self.model, TaskModule))
-        if self._outputs is None:
-            self._outputs = self._forward(xs[:1], tasks[:1]).shape[1:]
-            if not self.regression and len(self._outputs) != 1:
-                raise InputError(
-                    f"one input of shape {tuple(xs.shape[1:])} gives outputs of shape {tuple(self._outputs)}, not one "
-                    f"score a class; give observe one example, observe_many a batch, in the model's input shape"
-                )
-        ys = self._check_targets(ys, tasks, len(xs))
-        self._inputs = (xs.shape[1:], xs.dtype)
+        outputs = self._outputs or self._forward(xs[:1], tasks[:1]).shape[1:]
+        if not self.regression and len(outputs) != 1:
+            raise InputError(
+                f"one input of shape {tuple(xs.shape[1:])} gives outputs of shape {tuple(outputs)}, not one score a "
+                f"class; give observe one example, observe_many a batch, in the model's input shape"
+            )
+        ys = self._check_targets(ys, tasks, len(xs), outputs)
+        self._inputs, self._outputs = (xs.shape[1:], xs.dtype), outputs
         return Incoming(xs, ys, tasks)
 
     @final
@@ -113,7 +127,7 @@ class Predictor:
         self._inputs = (xs.shape[1:], xs.dtype)
 
     def _check_inputs(self, xs: Array) -> Tensor:
-        xs = _tensor("x", xs)
+        xs = as_tensor("x", xs)
         if xs.dtype == torch.bool or xs.is_complex():
             raise InputError(f"x has dtype {xs.dtype}: use reals, uint8 images or integers")
         if xs.dim() < 1:
@@ -132,10 +146,9 @@ class Predictor:
         if task is None:
             if needed:
                 raise InputError(f"{type(self).__name__} with this model needs the task id: pass task=...")
-            return torch.full((count,), -1)
-        if isinstance(task, int):
-            task = [task] * count
-        tasks = _tensor("task", task)
+            return torch.full((count,), -1, device="cpu")
+        tasks = as_tensor("task", task)
+        tasks = tasks.expand(count) if tasks.dim() == 0 else tasks
         if tasks.dtype.is_floating_point or tasks.dtype == torch.bool or tasks.shape != (count,):
             raise InputError(f"task must be an integer, or {count} of them, one for each example")
         tasks = tasks.to("cpu", torch.int64)
@@ -146,25 +159,24 @@ class Predictor:
                 self.model.classes(one)
         return tasks
 
-    def _check_targets(self, ys: Array | Sequence[int], tasks: Tensor, count: int) -> Tensor:
-        ys = _tensor("y", ys)
-        assert self._outputs is not None
+    def _check_targets(self, ys: Array | Sequence[int], tasks: Tensor, count: int, outputs: torch.Size) -> Tensor:
+        ys = as_tensor("y", ys)
         if self.regression:
-            if not ys.is_floating_point() or ys.numel() != count * math.prod(self._outputs) or len(ys) != count:
+            if not ys.is_floating_point() or ys.shape[:1] != (count,) or ys.numel() != count * math.prod(outputs):
                 raise InputError(
                     f"y has shape {tuple(ys.shape)} and dtype {ys.dtype}; "
-                    f"the model's outputs are reals of shape {(count, *self._outputs)}: give targets of that shape"
+                    f"the model's outputs are reals of shape {(count, *outputs)}: give targets of that shape"
                 )
             if not torch.isfinite(ys).all():
                 raise InputError("y is not finite (NaN or infinity): clean the targets and try again")
-            return ys.to(self.weights.dtype).reshape(count, *self._outputs)
+            return ys.to(self.weights.dtype).reshape(count, *outputs)
         if ys.is_floating_point() or ys.is_complex() or ys.dtype == torch.bool:
             raise InputError(f"y has dtype {ys.dtype}: class labels are integers (for real targets: regression=True)")
         if ys.shape != (count,):
             raise InputError(f"y has shape {tuple(ys.shape)}: give one label for each of the {count} examples")
         ys = ys.to(torch.int64)
         for task in tasks.unique().tolist():
-            classes = self.model.classes(task) if isinstance(self.model, TaskModule) else self._outputs[0]
+            classes = self.model.classes(task) if isinstance(self.model, TaskModule) else outputs[0]
             wrong = ys[(tasks == task).to(ys.device) & ((ys < 0) | (ys >= classes))]
             if len(wrong):
                 raise InputError(f"label {int(wrong[0])} is out of range: the model's classes are 0 to {classes - 1}")
@@ -172,18 +184,23 @@ class Predictor:
 
     def _forward(self, xs: Tensor, tasks: Tensor) -> Tensor:
         """Outputs in evaluation mode; a model that cannot take the inputs is reported in one line."""
-        training = self.model.training
-        if training:
-            self.model.eval()
+        training = [module for module in self.model.modules() if module.training]
+        self.model.eval()
         try:
             with torch.no_grad(), own_randomness(self.weights.device):
-                return forward(self.model, as_input(xs, self.weights), tasks)
-        except (RuntimeError, IndexError, TypeError) as error:
-            why = str(error).strip().splitlines()[0]
-            raise InputError(f"the model cannot take inputs of shape {tuple(xs.shape)} ({xs.dtype}): {why}") from error
+                outputs = forward(self.model, as_input(xs, self.weights), tasks)
+        except MetareplayError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"the model cannot take inputs of shape {tuple(xs.shape)} ({xs.dtype}): {one_line(error)}"
+            ) from error
         finally:
-            if training:
-                self.model.train()
+            for module in training:
+                module.training = True
+        if not isinstance(outputs, Tensor):
+            raise InputError(f"the model gives a {type(outputs).__name__}: wrap it so that it gives one tensor")
+        return outputs
 
 
 def default_loss(regression: bool) -> Loss:
@@ -203,8 +220,18 @@ def named_loss(name: str) -> Loss | None:
     return found
 
 
-def _tensor(name: str, value: object) -> Tensor:
+def as_tensor(name: str, value: object) -> Tensor:
+    """Whatever holds numbers, as a tensor without history."""
+    if isinstance(value, np.ndarray):
+        value = np.ascontiguousarray(value) if value.flags.writeable else value.copy()
     try:
-        return torch.as_tensor(value)
+        return torch.as_tensor(value).detach()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name} is a {type(value).__name__} that is no array of numbers: {error}") from error
+        raise InputError(
+            f"{name} is a {type(value).__name__} that is no array of numbers: {one_line(error)}"
+        ) from error
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of what an exception says."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -8,7 +8,6 @@ import numpy as np
 
 from metareplay.checks import check_count
 from metareplay.draws import Ints
-from metareplay.errors import InputError
 from metareplay.learners.learner import Learner
 from metareplay.learners.predictor import Incoming
 from metareplay.memories.memory import Memory
@@ -30,10 +29,9 @@ class ReplayLearner(Learner):
     k: int = 11  # examples in a batch, the incoming one included (the paper's grids list k - 1)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_count("k", self.k, "a batch holds at least the incoming example")
-        if self.memory.seen:
-            raise InputError("this memory already belongs to another learner: make a new one")
+        super().__post_init__()
+        self.memory.claim()
 
     @abstractmethod
     def batches(self, current: int, memory: Sampler) -> Ints:
@@ -48,9 +46,12 @@ class ReplayLearner(Learner):
         """All draws for these examples, before anything is computed."""
         memory = Sampler(self.memory, self.draws, self.seen, incoming.task_ids())
         drawn = []
-        for i in range(len(incoming)):
-            drawn.append(self.batches(memory.incoming + i, memory))
-            memory.store()
+        try:
+            for i in range(len(incoming)):
+                drawn.append(self.batches(memory.incoming + i, memory))
+                memory.store()
+        finally:
+            memory.close()
         ends = np.cumsum([0] + [len(batch) for batches in drawn for batch in batches])
         return Plan(
             rows=np.concatenate([batches.ravel() for batches in drawn]),
@@ -70,6 +71,16 @@ class ReplayLearner(Learner):
         table.bring(incoming.xs, incoming.ys, incoming.tasks)
         plan = self.plan(incoming)
         self.finish(self.compute.execute(plan, table), plan.slots, incoming, table)
+
+    @property
+    @abstractmethod
+    def steps(self) -> int:
+        """How many rows are visited for one incoming example."""
+
+    @final
+    def piece_size(self) -> int:
+        """As many examples as make a plan of moderate size."""
+        return max(1, min(256, ROWS // self.steps))
 
     @property
     @final

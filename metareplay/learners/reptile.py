@@ -7,9 +7,8 @@ import numpy as np
 
 from metareplay.checks import check_count, check_share
 from metareplay.draws import Purpose
-from metareplay.engines.choose import choose_engine
 from metareplay.errors import InputError, NonFiniteError
-from metareplay.learners.predictor import Array, Predictor, Tasks, default_loss
+from metareplay.learners.predictor import Array, Predictor, Tasks
 from metareplay.plan import Plan, Rates
 from metareplay.table import Table
 
@@ -32,20 +31,19 @@ class Reptile(Predictor):
     k: int = 10  # examples in a batch
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_share("beta", self.beta)
         check_count("s", self.s, "an update draws at least one batch")
         check_count("k", self.k, "a batch holds at least one example")
+        super().__post_init__()
         self.updates = 0  # meta-updates made so far
-        loss = self.loss if self.loss is not None else default_loss(self.regression)
-        self.compute = choose_engine(self.engine, self.weights, loss, self.draws, self.clip, make_optimizer=None)
 
     def train(self, xs: Array, ys: Array, updates: int, task: Tasks = None) -> None:
         """Make so many meta-updates on this dataset."""
+        check_count("updates", updates, "train makes at least one update")
         if len(xs) == 0:
             raise InputError("the dataset is empty: give at least one example")
         data = self._check(xs, ys, task, needs_tasks=False)
-        table = Table(0, data.xs, data.ys, self.weights.device)
+        table = Table(0, len(data), data.xs, data.ys, self.weights.device)
         table.bring(data.xs, data.ys, data.tasks)
         for _ in range(updates):
             rows = self.draws.integers(Purpose.REPLAY, self.updates, self.s * self.k, high=len(data))
@@ -59,7 +57,10 @@ class Reptile(Predictor):
                 incoming=len(data),
                 together=True,
             )
-            if self.compute.execute(plan, table) == 0:
+            outcome = self.compute.execute(plan, table)
+            if outcome.error is not None:
+                raise outcome.error
+            if not outcome.learned:
                 raise NonFiniteError(
                     f"update {self.updates} made the weights not finite and was undone: use a smaller lr or set clip"
                 )

@@ -23,7 +23,7 @@ class TaskInput(MemorylessLearner):
     def __post_init__(self) -> None:
         if not isinstance(self.model, TaskInputs):
             raise InputError(
-                "TaskInput needs an input layer for each task: wrap them as networks.TaskInputs([...], shared)"
+                "TaskInput needs an input layer for each task: wrap them as networks.TaskInputs([...], shared, classes)"
             )
         super().__post_init__()
 

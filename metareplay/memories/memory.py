@@ -3,10 +3,14 @@
 from abc import ABC, abstractmethod
 from collections import Counter
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
+from metareplay.checks import check_count, whole
 from metareplay.draws import Draws, Ints
 from metareplay.errors import InputError
 from metareplay.files import write_atomically
@@ -18,19 +22,33 @@ class Memory(ABC):
     """A bounded set of examples. Implementations only say where an example goes: `place`."""
 
     def __init__(self, capacity: int) -> None:
-        if capacity < 1:
-            raise InputError(f"memory of {capacity} examples: use a capacity of at least 1")
-        self.capacity = capacity
+        check_count("capacity", capacity, "a memory holds at least one example")
+        self.capacity = whole("capacity", capacity)
         self.seen = 0  # examples offered so far, kept or not: N in Algorithm 3
         self.seen_of: Counter[int] = Counter()  # the same, task by task
-        self.filled = np.zeros(0, np.int64)  # slots that hold an example, in the order they were first filled
-        self.is_filled = np.zeros(capacity, np.bool_)
+        self.order = np.zeros(self.capacity, np.int64)  # the first len(self): slots in the order they were first filled
+        self.is_filled = np.zeros(self.capacity, np.bool_)
+        self.row_of = np.arange(self.capacity)  # the table's row for each slot; a Sampler looks ahead in it
+        self._count = 0
+        self._claimed = False
         self.task_count: int | None = None  # tasks 0 .. task_count - 1 only, where a memory needs to know the task
         self.table: Table | None = None  # the examples themselves, once the first has come
 
     def __len__(self) -> int:
         """How many examples are held."""
-        return len(self.filled)
+        return self._count
+
+    @property
+    def filled(self) -> Ints:
+        """The slots that hold an example, in the order they were first filled."""
+        return self.order[: self._count]
+
+    @final
+    def claim(self) -> None:
+        """Belong to one learner, for good."""
+        if self._claimed:
+            raise InputError("this memory already belongs to another learner: make a new one")
+        self._claimed = True
 
     @abstractmethod
     def place(self, draws: Draws, tasks: Ints) -> Ints:
@@ -46,12 +64,20 @@ class Memory(ABC):
         return [self.filled] if len(self.filled) else []
 
     @final
+    def restore(self, filled: Ints, seen_of: dict[int, int], seen: int, table: Table | None) -> None:
+        """The bookkeeping of a saved memory."""
+        self._count, self.table, self.seen, self.seen_of = len(filled), table, seen, Counter(seen_of)
+        self.order[: len(filled)] = filled
+        self.is_filled[filled] = True
+
+    @final
     def keep(self, slots: Ints, tasks: Ints) -> None:
         """Record that examples of these tasks were offered and went to these slots."""
-        fresh = [slot for slot in dict.fromkeys(slots.tolist()) if slot >= 0 and not self.is_filled[slot]]
-        if fresh:
-            self.filled = np.append(self.filled, np.array(fresh, np.int64))
-            self.is_filled[fresh] = True
+        for slot in slots.tolist():
+            if slot >= 0 and not self.is_filled[slot]:
+                self.order[self._count] = slot
+                self.is_filled[slot] = True
+                self._count += 1
         self.seen += len(slots)
         self.seen_of.update(tasks.tolist())
 
@@ -74,4 +100,9 @@ class Memory(ABC):
         held = self.examples()
         slots, seen = np.sort(self.filled), np.int64(self.seen)
         with write_atomically(Path(path)) as file:
-            np.savez(file, xs=held.xs.numpy(), ys=held.ys.numpy(), tasks=self.tasks(), slots=slots, seen=seen)
+            np.savez(file, xs=_array(held.xs), ys=_array(held.ys), tasks=self.tasks(), slots=slots, seen=seen)
+
+
+def _array(values: Tensor) -> NDArray[Any]:
+    """As NumPy, which has no bfloat16."""
+    return (values.float() if values.dtype == torch.bfloat16 else values).numpy()

@@ -4,6 +4,7 @@ from typing import final
 
 import numpy as np
 
+from metareplay.checks import whole
 from metareplay.draws import Draws, Ints
 from metareplay.errors import InputError
 from metareplay.memories.memory import Memory
@@ -19,7 +20,7 @@ class Ring(Memory):
 
     def __init__(self, capacity: int, tasks: int) -> None:
         super().__init__(capacity)
-        if not 1 <= tasks <= capacity:
+        if not 1 <= whole("tasks", tasks) <= capacity:
             raise InputError(f"a ring of {capacity} slots for {tasks} tasks: use at least one slot a task")
         self.task_count = tasks
         self.share = capacity // tasks

@@ -20,7 +20,7 @@ PIXELS = 28 * 28
 Map = NDArray[np.int64]  # (784,): the pixel each pixel is taken from; -1 leaves it black
 
 
-class Purpose(IntEnum):
+class Drawn(IntEnum):
     """What a task draws; each purpose has its own random numbers."""
 
     EXAMPLES = 1
@@ -28,9 +28,9 @@ class Purpose(IntEnum):
     PERMUTATION = 3
 
 
-def draws(seed: int, task: int, purpose: Purpose) -> np.random.Generator:
+def generator(seed: int, task: int, what: Drawn) -> np.random.Generator:
     """The random numbers of one task, whatever the other tasks drew."""
-    return np.random.default_rng([seed, task, purpose])
+    return np.random.default_rng([seed, task, what])
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class ImageStream(Stream):
         images = self.images or mnist()
         skipped, first = divmod(start, self.examples)
         for task in range(skipped, self.tasks):
-            rows = draws(self.seed, task, Purpose.EXAMPLES).choice(len(images.train_xs), self.examples, replace=False)
+            rows = generator(self.seed, task, Drawn.EXAMPLES).choice(len(images.train_xs), self.examples, replace=False)
             pixels = self.pixel_map(task)
             for low in range(first, self.examples, CHUNK):
                 some = rows[low : low + CHUNK]

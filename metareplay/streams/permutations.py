@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import final
 
-from metareplay.streams.images import PIXELS, ImageStream, Map, Purpose, draws
+from metareplay.streams.images import PIXELS, Drawn, ImageStream, Map, generator
 
 
 @final
@@ -25,4 +25,4 @@ class Permutations(ImageStream):
 
 def permutation(seed: int, task: int) -> Map:
     """The permutation of the 784 pixels that one task uses."""
-    return draws(seed, task, Purpose.PERMUTATION).permutation(PIXELS)
+    return generator(seed, task, Drawn.PERMUTATION).permutation(PIXELS)

@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from metareplay.streams.images import PIXELS, ImageStream, Map, Purpose, draws
+from metareplay.streams.images import PIXELS, Drawn, ImageStream, Map, generator
 
 SIDE = 28
 
@@ -26,7 +26,7 @@ class Rotations(ImageStream):
     def angle(self, task: int) -> float:
         """The angle of one task, in degrees counterclockwise."""
         width = 180 / self.tasks
-        return draws(self.seed, task, Purpose.ANGLE).uniform(width * task, width * (task + 1))
+        return generator(self.seed, task, Drawn.ANGLE).uniform(width * task, width * (task + 1))
 
     def pixel_map(self, task: int) -> Map:
         """The rotation by this task's angle."""

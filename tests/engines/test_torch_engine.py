@@ -96,6 +96,5 @@ def test_what_is_no_single_example_is_explained() -> None:
 
 @pytest.mark.parametrize("engine", ["gpu", "numpy"])
 def test_unknown_engines_are_refused(engine: str) -> None:
-    learner = mr.Online(mr.networks.mlp(6, (8,), 3), engine=engine)
     with pytest.raises(mr.InputError, match="engine"):
-        learner.observe(torch.rand(6), 1)
+        mr.Online(mr.networks.mlp(6, (8,), 3), engine=engine)

@@ -1,0 +1,209 @@
+"""How fast a step is: our engines against a clean torch loop, same machine, same run, interleaved."""
+
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from metareplay import networks
+from metareplay.engines.engine import Outcome
+from metareplay.learners import ER, EWC, GEM, MER, Learner, MERCurrentRate, Online
+from metareplay.learners.predictor import Incoming
+from metareplay.memories import Reservoir, Ring
+from metareplay.record import now, versions
+from metareplay.streams import ManyPermutations, Rotations, Stream
+from metareplay.table import Table
+
+SHARE = 0.19  # of the pixels of a made-up image that are not zero; MNIST's have 0.19
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """What to time."""
+
+    name: str
+    algorithm: str = "mer"
+    stream: str = "rotations"
+    hidden: tuple[int, ...] = (100, 100)
+    memory: int = 5120
+    k: int = 101
+    s: int = 10
+    dense: bool = False
+    at_least: float | None = None  # the ratio to the torch loop that we promise
+    aim: float | None = None
+
+    def learner(self, engine: str, seed: int = 0) -> Learner:
+        """A learner of this kind, nothing learned yet."""
+        model = networks.mlp(784, self.hidden, 10, seed=seed)
+        made: dict[str, Callable[[], Learner]] = {
+            "mer": lambda: MER(
+                model, memory=Reservoir(self.memory), lr=0.03, beta=0.03, s=self.s, k=self.k, engine=engine
+            ),
+            "mer-current-rate": lambda: MERCurrentRate(
+                model, memory=Reservoir(self.memory), lr=0.03, gamma=0.03, s=self.s, k=self.k, engine=engine
+            ),
+            "er": lambda: ER(model, memory=Reservoir(self.memory), lr=0.03, k=self.k, engine=engine),
+            "online": lambda: Online(model, lr=0.003, engine=engine),
+            "ewc": lambda: EWC(model, lr=0.003, strength=10.0, engine=engine),
+            "gem": lambda: GEM(model, memory=Ring(self.memory, tasks=20), lr=0.01, engine=engine),
+        }
+        return made[self.algorithm]()
+
+    @property
+    def steps(self) -> int:
+        """Gradients of single examples that one incoming example costs."""
+        per_batch = {"mer": self.s * self.k, "mer-current-rate": self.k, "er": self.k, "gem": self.memory}
+        return per_batch.get(self.algorithm, 1)
+
+
+SETTINGS = (
+    Setting("MER, Rotations, 5120 memories, k=101, s=10", at_least=100, aim=200),
+    Setting("MER, Many Permutations, 5120, k=6, s=10", stream="many", k=6, at_least=60, aim=120),
+    Setting("MER Algorithm 7, 5120, k=101", "mer-current-rate", s=5, at_least=100, aim=200),
+    Setting("MER, dense inputs, 5120, k=101, s=10", dense=True, at_least=40, aim=80),
+    Setting("MER, 784-400-400-10, 5120, k=101, s=10", hidden=(400, 400), at_least=20, aim=40),
+)
+BASELINES = (
+    Setting("Online", "online"),
+    Setting("ER, 5120, k=26", "er", k=26),
+    Setting("EWC", "ewc"),
+    Setting("GEM, 500 memories", "gem", memory=500),
+)
+FIRST = SETTINGS[0]
+GROWTH = (
+    *(replace(FIRST, name=f"k={k}", k=k) for k in (2, 6, 11, 26, 51)),
+    *(replace(FIRST, name=f"s={s}, k=11", s=s, k=11) for s in (1, 2, 5)),
+    *(replace(FIRST, name=f"memory {m}", memory=m) for m in (200, 500, 20000)),
+    *(replace(FIRST, name=f"width {w}", hidden=(w, w)) for w in (25, 50, 200)),
+    *(replace(FIRST, name=f"depth {d}", hidden=(100,) * d) for d in (0, 1, 3, 4)),
+)
+
+
+@final
+@dataclass(frozen=True)
+class Timing:
+    """What was measured: microseconds for one step (one gradient of one example)."""
+
+    name: str
+    ours: float
+    torch: float
+    ratio: float
+    at_least: float | None
+    aim: float | None
+    engine: str
+
+
+def measure(setting: Setting, engine: str = "auto", rounds: int = 7, seconds: float = 0.3) -> Timing:
+    """Medians over rounds; in each, our engine and the torch loop take turns for about so many seconds."""
+    xs, ys = _examples(setting, setting.memory + 4000)
+    learner = setting.learner(engine)
+    _fill(learner, xs[: setting.memory], ys[: setting.memory])
+    fresh = _cycle(xs[setting.memory :], ys[setting.memory :])
+    loop = _torch_loop(setting, xs, ys)
+    ours, theirs = [], []
+    size = 1
+    learner.observe_many(*next_chunk(fresh, 2), task=1)  # compiles
+    for _ in range(rounds):
+        took, size = _timed(lambda n: learner.observe_many(*next_chunk(fresh, n), task=1), size, seconds)
+        ours.append(1e6 * took / setting.steps)
+        theirs.append(1e6 * loop(seconds))
+    ratio = statistics.median(their / our for our, their in zip(ours, theirs, strict=True))
+    middle, other = statistics.median(ours), statistics.median(theirs)
+    return Timing(setting.name, middle, other, ratio, setting.at_least, setting.aim, learner.compute.name)
+
+
+def document(timings: list[Timing], growth: list[Timing]) -> dict[str, Any]:
+    """Everything as plain JSON values."""
+    return {
+        "timings": [asdict(timing) for timing in timings],
+        "growth": [asdict(timing) for timing in growth],
+        "versions": versions() | {"processor": processor()},
+        "date": now(),
+    }
+
+
+def processor() -> str:
+    """The CPU's name, where the system tells."""
+    try:
+        with open("/proc/cpuinfo") as lines:  # noqa: PTH123
+            return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def next_chunk(examples: Iterator[tuple[Tensor, Tensor]], count: int) -> tuple[Tensor, Tensor]:
+    """The next `count` examples as a chunk."""
+    pairs = [next(examples) for _ in range(count)]
+    return torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
+
+
+def _timed(work: Callable[[int], None], size: int, seconds: float) -> tuple[float, int]:
+    """Seconds for one example in chunks of `size`, and a better size: one that takes about `seconds`."""
+    start = time.perf_counter()
+    work(size)
+    took = (time.perf_counter() - start) / size
+    better = max(1, min(2000, int(seconds / took)))
+    if better > 2 * size:
+        return _timed(work, better, seconds)
+    return took, better
+
+
+def _torch_loop(setting: Setting, xs: Tensor, ys: Tensor) -> Callable[[float], float]:
+    """A clean training loop at batch size 1, written fairly; gives seconds for one step."""
+    model = networks.mlp(784, setting.hidden, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.003)
+    loss = nn.CrossEntropyLoss()
+    inputs, labels = xs[:500].float().div(255)[:, None], ys[:500, None]
+
+    def loop(seconds: float) -> float:
+        start, steps = time.perf_counter(), 0
+        while (took := time.perf_counter() - start) < seconds:
+            for x, y in zip(inputs[:100], labels[:100], strict=True):
+                optimizer.zero_grad()
+                loss(model(x), y).backward()
+                optimizer.step()
+            steps += 100
+        return took / steps
+
+    loop(0.05)
+    return loop
+
+
+def _examples(setting: Setting, count: int) -> tuple[Tensor, Tensor]:
+    """Examples of the setting's stream, or as many made-up dense ones."""
+    if setting.dense:
+        rng = np.random.default_rng(0)
+        xs = rng.integers(1, 256, (count, 784), dtype=np.uint8)
+        return torch.from_numpy(xs), torch.from_numpy(rng.integers(0, 10, count))
+    stream: Stream = Rotations(examples=2000) if setting.stream == "rotations" else ManyPermutations(examples=400)
+    chunks, held = [], 0
+    for chunk in stream.chunks():
+        chunks.append(chunk)
+        held += len(chunk)
+        if held >= count:
+            break
+    return torch.cat([c.xs for c in chunks])[:count], torch.cat([c.ys for c in chunks])[:count]
+
+
+def _fill(learner: Learner, xs: Tensor, ys: Tensor) -> None:
+    """Store examples without learning them."""
+    learner.table = Table(learner.slot_count(), len(xs), xs, ys, learner.weights.device)
+    if learner.held is None:
+        return
+    learner.held.table = learner.table
+    tasks = torch.zeros(len(xs), dtype=torch.int64)
+    learner.table.bring(xs, ys, tasks)
+    slots = learner.held.place(learner.draws, tasks.numpy())
+    learner.finish(Outcome(len(xs)), slots, Incoming(xs, ys, tasks), learner.table)
+
+
+def _cycle(xs: Tensor, ys: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    while True:
+        yield from zip(xs, ys, strict=True)

@@ -1,0 +1,94 @@
+"""Chains of Linear and ReLU layers: which modules are one, and their gradients in a few matrix products."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from metareplay.engines.torch_engine import Loss
+
+LOSSES: dict[Loss, str] = {
+    functional.cross_entropy: "cross-entropy",
+    functional.mse_loss: "squared error",
+    functional.huber_loss: "Huber",
+}
+
+
+@final
+@dataclass(frozen=True)
+class Chain:
+    """The layers of an MLP whose every parameter is trained, in order: Linear, ReLU, Linear, ..., Linear."""
+
+    layers: tuple[nn.Linear, ...]
+
+    @staticmethod
+    def of(module: nn.Module) -> "Chain | None":
+        """The chain that a module is, or None if it is anything else.
+
+        >>> Chain.of(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))).widths
+        (4, 3, 2)
+        >>> Chain.of(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))) is None
+        True
+        """
+        parts = _unwrap(module)
+        while parts and type(parts[0]) is nn.Flatten and (parts[0].start_dim, parts[0].end_dim) == (1, -1):
+            parts = parts[1:]
+        kinds = [type(part) for part in parts]
+        if kinds != [nn.Linear, *[nn.ReLU, nn.Linear] * (len(parts) // 2)] or any(_hooked(m) for m in module.modules()):
+            return None
+        layers = tuple(part for part in parts if isinstance(part, nn.Linear))
+        own = {id(p) for layer in layers for p in layer.parameters()}
+        plain = all(layer.bias is not None and type(layer.weight) is nn.Parameter for layer in layers)
+        whole = len(own) == 2 * len(layers) and all(p.requires_grad for p in module.parameters())
+        return Chain(layers) if plain and whole else None
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Inputs, hidden widths, outputs."""
+        return (self.layers[0].in_features, *(layer.out_features for layer in self.layers))
+
+    @torch.no_grad()
+    def gradients(self, inputs: Tensor, ys: Tensor, loss: str, sizes: list[int]) -> Tensor:
+        """For consecutive groups of inputs, of these sizes, the gradient of each group's mean loss: one a row.
+
+        One forward and one backward pass over all of them; then, a group and layer, one product: delta' x.
+        """
+        values = [inputs.flatten(1)]
+        for layer in self.layers:
+            values.append(
+                torch.addmm(layer.bias, values[-1] if len(values) == 1 else values[-1].relu(), layer.weight.T)
+            )
+        shares = torch.cat([values[0].new_full((size, 1), 1 / size) for size in sizes])
+        delta = _slope(values[-1], ys, loss) * shares
+        found: list[list[Tensor]] = [[] for _ in sizes]
+        for number, layer in reversed(list(enumerate(self.layers))):
+            below = values[number] if number == 0 else values[number].relu()
+            for group, (d, x) in enumerate(zip(delta.split(sizes), below.split(sizes), strict=True)):
+                found[group][:0] = [(d.T @ x).reshape(-1), d.sum(0)]
+            if number:
+                delta = (delta @ layer.weight) * (values[number] > 0)
+        return torch.stack([torch.cat(parts) for parts in found])
+
+
+def _slope(outputs: Tensor, ys: Tensor, loss: str) -> Tensor:
+    """The gradient of each example's loss at its outputs."""
+    if loss == "cross-entropy":
+        return outputs.softmax(1).sub_(functional.one_hot(ys, outputs.shape[1]))
+    errors = outputs - ys
+    return (2 * errors if loss == "squared error" else errors.clamp(-1, 1)) / outputs.shape[1]
+
+
+def _unwrap(module: nn.Module) -> list[nn.Module]:
+    """The parts of nested Sequentials, in order."""
+    if type(module) is not nn.Sequential:
+        return [module]
+    return [part for child in module for part in _unwrap(child)]
+
+
+def _hooked(module: nn.Module) -> bool:
+    """Whether calling the module does more than its forward pass."""
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )

@@ -1,0 +1,84 @@
+"""Small images, streams and learners, for tests of whole runs; nothing is read or fetched."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import nn
+
+import metareplay as mr
+from metareplay import experiment, loop
+from metareplay.data import Images
+from metareplay.record import versions
+from metareplay.streams import images as image_streams
+
+TASKS, EXAMPLES, HELD = 3, 20, 8
+
+
+@cache
+def small_images(name: str = "small") -> Images:
+    """Ten kinds of spots, mostly black, with noise on them, which a small net can learn to tell apart."""
+    rng = np.random.default_rng(3)
+    spots = rng.integers(0, 200, (10, 28, 28), np.uint8) * (rng.random((10, 28, 28)) < 0.15)
+
+    def draw(count: int) -> tuple[mr.data.Bytes, mr.data.Bytes]:
+        ys = rng.integers(0, 10, count, np.uint8)
+        return spots[ys] + rng.integers(0, 20, (count, 28, 28), np.uint8), ys
+
+    return Images(name, *draw(200), *draw(30))
+
+
+def instead_of_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let everything that asks for MNIST or Fashion-MNIST by name get the small images."""
+    monkeypatch.setattr(image_streams, "mnist", small_images)
+    monkeypatch.setitem(experiment.IMAGES, "fashion-mnist", lambda: small_images("fashion-mnist"))
+
+
+def rotations(seed: int = 0, tasks: int = TASKS) -> mr.Rotations:
+    return mr.Rotations(tasks, EXAMPLES, seed, images=small_images())
+
+
+def mer(seed: int = 0, lr: float = 0.1) -> mr.Learner:
+    return mr.MER(_net(), memory=mr.Reservoir(HELD), lr=lr, beta=0.3, gamma=0.8, s=2, k=3, seed=seed)
+
+
+def er_adam() -> mr.Learner:
+    return mr.ER(_net(), memory=mr.Reservoir(HELD), lr=0.01, k=3, optimizer="adam")
+
+
+def ewc() -> mr.Learner:
+    return mr.EWC(_net(), lr=0.05, strength=3.0, fisher_examples=4)
+
+
+RECORD = mr.Record(
+    learner="MER",
+    settings={"lr": 0.1, "seed": 3, "engine": "auto", "loss": None, "memory": {"kind": "Reservoir", "capacity": 5}},
+    model="Linear(in_features=4, out_features=3, bias=True)",
+    stream={"stream": "Rotations", "tasks": 2, "shape": [784]},
+    seed=3,
+    engine="torch",
+    examples=20,
+    accuracy=np.array([[10.0, 10.0], [90.0, 30.0], [70.0, 80.0]]),
+    weights="ab" * 32,
+    seconds={"learn": 1.25, "evaluate": 0.5},
+    versions=versions(),
+    date="2026-01-02T03:04:05+00:00",
+)
+
+MAKE: dict[str, Callable[[], mr.Learner]] = {"mer": mer, "er-adam": er_adam, "ewc": ewc}
+
+
+def run_saving_always(name: str, folder: Path) -> None:
+    """A run in chunks of 3 examples, saved after each, with its record and its learner written at the end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "SAVE_EVERY", 0.0)
+        patch.setattr(image_streams, "CHUNK", 3)
+        learner = MAKE[name]()
+        mr.run(learner, rotations(), checkpoint=folder / "run.ckpt").write(folder)
+        learner.save(folder / "learner.ckpt")
+
+
+def _net() -> nn.Sequential:
+    return mr.networks.mlp(784, (8,), 10, seed=1)
