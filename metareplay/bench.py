@@ -3,7 +3,7 @@
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
@@ -19,8 +19,6 @@ from metareplay.memories import Reservoir, Ring
 from metareplay.record import now, versions
 from metareplay.streams import ManyPermutations, Rotations, Stream
 from metareplay.table import Table
-
-SHARE = 0.19  # of the pixels of a made-up image that are not zero; MNIST's have 0.19
 
 
 @final
@@ -105,18 +103,27 @@ def measure(setting: Setting, engine: str = "auto", rounds: int = 7, seconds: fl
     xs, ys = _examples(setting, setting.memory + 4000)
     learner = setting.learner(engine)
     _fill(learner, xs[: setting.memory], ys[: setting.memory])
-    fresh = _cycle(xs[setting.memory :], ys[setting.memory :])
     loop = _torch_loop(setting, xs, ys)
-    ours, theirs = [], []
-    size = 1
-    learner.observe_many(*next_chunk(fresh, 2), task=1)  # compiles
-    for _ in range(rounds):
-        took, size = _timed(lambda n: learner.observe_many(*next_chunk(fresh, n), task=1), size, seconds)
-        ours.append(1e6 * took / setting.steps)
-        theirs.append(1e6 * loop(seconds))
-    ratio = statistics.median(their / our for our, their in zip(ours, theirs, strict=True))
-    middle, other = statistics.median(ours), statistics.median(theirs)
-    return Timing(setting.name, middle, other, ratio, setting.at_least, setting.aim, learner.compute.name)
+    fresh, at = len(xs) - setting.memory, 0
+
+    def ours(count: int) -> float:
+        """Seconds for one incoming example, in one chunk of so many."""
+        nonlocal at
+        rows = setting.memory + torch.arange(at, at + count) % fresh
+        at += count
+        chunk = xs[rows], ys[rows]
+        start = time.perf_counter()
+        learner.observe_many(*chunk, task=1)
+        return (time.perf_counter() - start) / count
+
+    ours(2)  # compiles
+    count = 2
+    while (took := ours(count)) * count < seconds / 2 and count < 4000:
+        count = min(4000, max(2 * count, int(seconds / took)))
+    pairs = [(1e6 * ours(count) / setting.steps, 1e6 * loop(seconds)) for _ in range(rounds)]
+    ratio = statistics.median(their / our for our, their in pairs)
+    our, their = (statistics.median(times) for times in zip(*pairs, strict=True))
+    return Timing(setting.name, our, their, ratio, setting.at_least, setting.aim, learner.compute.name)
 
 
 def document(timings: list[Timing], growth: list[Timing]) -> dict[str, Any]:
@@ -136,23 +143,6 @@ def processor() -> str:
             return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
-
-
-def next_chunk(examples: Iterator[tuple[Tensor, Tensor]], count: int) -> tuple[Tensor, Tensor]:
-    """The next `count` examples as a chunk."""
-    pairs = [next(examples) for _ in range(count)]
-    return torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
-
-
-def _timed(work: Callable[[int], None], size: int, seconds: float) -> tuple[float, int]:
-    """Seconds for one example in chunks of `size`, and a better size: one that takes about `seconds`."""
-    start = time.perf_counter()
-    work(size)
-    took = (time.perf_counter() - start) / size
-    better = max(1, min(2000, int(seconds / took)))
-    if better > 2 * size:
-        return _timed(work, better, seconds)
-    return took, better
 
 
 def _torch_loop(setting: Setting, xs: Tensor, ys: Tensor) -> Callable[[float], float]:
@@ -202,8 +192,3 @@ def _fill(learner: Learner, xs: Tensor, ys: Tensor) -> None:
     learner.table.bring(xs, ys, tasks)
     slots = learner.held.place(learner.draws, tasks.numpy())
     learner.finish(Outcome(len(xs)), slots, Incoming(xs, ys, tasks), learner.table)
-
-
-def _cycle(xs: Tensor, ys: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    while True:
-        yield from zip(xs, ys, strict=True)

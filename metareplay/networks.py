@@ -10,7 +10,6 @@ from typing import TypeVar, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
 
 from metareplay.errors import InputError
 
@@ -158,8 +157,10 @@ def task_input_mlp(inputs: int, hidden: Sequence[int], outputs: int, tasks: int,
 
 
 def _linear(inputs: int, outputs: int) -> nn.Module:
-    """A layer without weights yet: torch's own first weights would draw from the global generator."""
-    layer: nn.Module = skip_init(nn.Linear, inputs, outputs)
+    """A layer whose first weights, which are replaced, leave torch's global generator as it was."""
+    state = torch.get_rng_state()
+    layer = nn.Linear(inputs, outputs)
+    torch.set_rng_state(state)
     return layer
 
 

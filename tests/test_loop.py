@@ -247,6 +247,15 @@ def test_going_on_does_not_learn_again_what_was_saved(tmp_path: Path, monkeypatc
     assert steps == []  # it was finished
 
 
+def test_a_finished_task_is_saved_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "run.ckpt"
+    for step in mr.Run(mer(), rotations(), checkpoint=path).steps():
+        if (step.doing, step.seen) == ("learning", 2 * EXAMPLES):
+            break
+    steps = list(mr.Run(mer(), rotations(), checkpoint=path).steps())
+    assert [step.seen for step in steps if step.doing == "learning"] == [2 * EXAMPLES, 3 * EXAMPLES]
+
+
 def test_a_stream_without_test_sets_goes_on_too(tmp_path: Path) -> None:
     xs, ys = rows(600)
     path = tmp_path / "run.ckpt"

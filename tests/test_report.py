@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
 from small_runs import RECORD
@@ -72,6 +73,17 @@ def test_the_picture_is_a_picture(tasks: int, tmp_path: Path) -> None:
     found = {colour for count, colour in colours if count > 20}
     assert {(31, 119, 180), (255, 127, 14)} <= found  # a line for each record, in matplotlib's C0 and C1
     assert [file.name for file in path.parent.iterdir()] == ["picture.png"]
+
+
+def test_the_picture_shows_the_end_and_just_after_learning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[list[list[float]]] = []
+
+    def note(self: Figure, *_: object, **__: object) -> None:
+        drawn.extend(line.get_xydata().tolist() for line in self.axes[0].lines)  # type: ignore[union-attr]
+
+    monkeypatch.setattr(Figure, "savefig", note)
+    plot_tasks({"one": RECORD}, tmp_path / "picture.png", "Tasks")
+    assert drawn[:2] == [[[1, 70], [2, 80]], [[1, 90], [2, 80]]]
 
 
 def test_a_picture_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path) -> None:

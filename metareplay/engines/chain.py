@@ -1,6 +1,7 @@
 """Chains of Linear and ReLU layers: which modules are one, and their gradients in a few matrix products."""
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import final
 
 import torch
@@ -9,11 +10,38 @@ from torch.nn import functional
 
 from metareplay.engines.torch_engine import Loss
 
-LOSSES: dict[Loss, str] = {
-    functional.cross_entropy: "cross-entropy",
-    functional.mse_loss: "squared error",
-    functional.huber_loss: "Huber",
+
+class LossKind(Enum):
+    """Losses whose gradient at the outputs is known here."""
+
+    CROSS_ENTROPY = "cross-entropy"
+    SQUARED_ERROR = "squared error"
+    HUBER = "Huber"
+
+    @staticmethod
+    def of(loss: Loss) -> "LossKind | None":
+        """Which of them a loss is: torch's function, or its class without options; None for any other.
+
+        >>> LossKind.of(functional.cross_entropy), LossKind.of(nn.CrossEntropyLoss(label_smoothing=0.1))
+        (<LossKind.CROSS_ENTROPY: 'cross-entropy'>, None)
+        """
+        for kind, (function, module) in _KNOWN.items():
+            plain = type(loss) is type(module) and vars_of(loss) == vars_of(module)
+            if loss is function or plain:
+                return kind
+        return None
+
+
+_KNOWN: dict[LossKind, tuple[Loss, nn.Module]] = {
+    LossKind.CROSS_ENTROPY: (functional.cross_entropy, nn.CrossEntropyLoss()),
+    LossKind.SQUARED_ERROR: (functional.mse_loss, nn.MSELoss()),
+    LossKind.HUBER: (functional.huber_loss, nn.HuberLoss()),
 }
+
+
+def vars_of(loss: object) -> dict[str, object]:
+    """The options of a loss class."""
+    return {name: value for name, value in vars(loss).items() if not name.startswith("_")}
 
 
 @final
@@ -50,7 +78,7 @@ class Chain:
         return (self.layers[0].in_features, *(layer.out_features for layer in self.layers))
 
     @torch.no_grad()
-    def gradients(self, inputs: Tensor, ys: Tensor, loss: str, sizes: list[int]) -> Tensor:
+    def gradients(self, inputs: Tensor, ys: Tensor, loss: LossKind, sizes: list[int]) -> Tensor:
         """For consecutive groups of inputs, of these sizes, the gradient of each group's mean loss: one a row.
 
         One forward and one backward pass over all of them; then, a group and layer, one product: delta' x.
@@ -72,12 +100,12 @@ class Chain:
         return torch.stack([torch.cat(parts) for parts in found])
 
 
-def _slope(outputs: Tensor, ys: Tensor, loss: str) -> Tensor:
+def _slope(outputs: Tensor, ys: Tensor, loss: LossKind) -> Tensor:
     """The gradient of each example's loss at its outputs."""
-    if loss == "cross-entropy":
+    if loss is LossKind.CROSS_ENTROPY:
         return outputs.softmax(1).sub_(functional.one_hot(ys, outputs.shape[1]))
     errors = outputs - ys
-    return (2 * errors if loss == "squared error" else errors.clamp(-1, 1)) / outputs.shape[1]
+    return (2 * errors if loss is LossKind.SQUARED_ERROR else errors.clamp(-1, 1)) / outputs.shape[1]
 
 
 def _unwrap(module: nn.Module) -> list[nn.Module]:

@@ -1,12 +1,16 @@
 """Which engine does the arithmetic."""
 
+import torch
+
 from metareplay.draws import Draws
+from metareplay.engines.chain import Chain, LossKind
+from metareplay.engines.cpu_engine import CpuEngine
 from metareplay.engines.engine import Engine
 from metareplay.engines.torch_engine import Loss, MakeOptimizer, TorchEngine
 from metareplay.errors import InputError
 from metareplay.weights import Weights
 
-ENGINES = ("auto", "torch")
+ENGINES = ("auto", "torch", "cpu")
 
 
 def check_engine(name: str) -> None:
@@ -16,11 +20,32 @@ def check_engine(name: str) -> None:
 
 
 def choose_engine(
+    name: str,
     weights: Weights,
     loss: Loss,
     draws: Draws,
     clip: float | None,
     make_optimizer: MakeOptimizer | None,
+    together: bool,
 ) -> Engine:
-    """The fastest engine that can run this model."""
-    return TorchEngine(weights, loss, draws, clip, make_optimizer)
+    """The engine of that name; "auto": the compiled one where it can run this model, else torch, which can always."""
+    plain = TorchEngine(weights, loss, draws, clip, make_optimizer)
+    if name == "torch":
+        return plain
+    chain, kind = Chain.of(weights.module), LossKind.of(loss)
+    missing = (
+        "a chain of Linear and ReLU layers, all trained" if chain is None
+        else "float32 or float64 weights on the CPU" if weights.device.type != "cpu" or weights.dtype not in _DTYPES
+        else "cross-entropy, squared or Huber error" if kind is None
+        else "plain SGD" if make_optimizer is not None
+        else "no clip for steps on whole batches" if together and clip is not None
+        else None
+    )  # fmt: skip
+    if missing is None and chain is not None and kind is not None:
+        return CpuEngine(weights, chain, kind, clip)
+    if name == "cpu":
+        raise InputError(f"engine 'cpu' needs {missing}: use engine='auto'")
+    return plain
+
+
+_DTYPES = (torch.float32, torch.float64)

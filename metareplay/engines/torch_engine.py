@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from metareplay.draws import Draws, Ints, Purpose
 from metareplay.engines.engine import Engine, Outcome, Pull
+from metareplay.engines.inputs import as_input
 from metareplay.networks import TaskModule
 from metareplay.plan import Plan
 from metareplay.table import Table
@@ -18,15 +19,6 @@ from metareplay.weights import Weights, reptile
 Loss = Callable[[Tensor, Tensor], Tensor]
 SMALL = 2**20  # weights
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
-
-
-def as_input(xs: Tensor, weights: Weights) -> Tensor:
-    """Stored examples as the model takes them: uint8 scaled to [0, 1], reals in its dtype, integers as they are."""
-    if xs.dtype == torch.uint8:
-        return xs.to(weights.device, weights.dtype).div_(255)
-    if xs.is_floating_point():
-        return xs.to(weights.device, weights.dtype)
-    return xs.to(weights.device)
 
 
 def forward(model: nn.Module, inputs: Tensor, tasks: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import SupportsIndex, final
+from typing import ClassVar, SupportsIndex, final
 
 import numpy as np
 import torch
@@ -14,7 +14,8 @@ from torch.nn import functional
 from metareplay.checks import check_rate, real, whole
 from metareplay.draws import Draws, Ints
 from metareplay.engines.choose import check_engine, choose_engine
-from metareplay.engines.torch_engine import Loss, MakeOptimizer, as_input, forward, own_randomness
+from metareplay.engines.inputs import as_input
+from metareplay.engines.torch_engine import Loss, MakeOptimizer, forward, own_randomness
 from metareplay.errors import InputError, MetareplayError
 from metareplay.networks import TaskModule
 from metareplay.weights import Weights
@@ -56,6 +57,8 @@ class Incoming:
 class Predictor:
     """A user's module, its loss, and the checks that keep bad input out."""
 
+    together: ClassVar[bool] = False  # a batch is one step on its mean loss, not one step a row
+
     model: nn.Module = field(kw_only=False)
     lr: float = 0.01  # alpha, the SGD rate
     seed: int = 0  # decides every draw
@@ -83,7 +86,7 @@ class Predictor:
         loss, optimizer = self.loss or default_loss(self.regression), self.make_optimizer()
         check_engine(self.engine)
         self.weights = Weights(self.model)
-        self.compute = choose_engine(self.weights, loss, self.draws, self.clip, optimizer)
+        self.compute = choose_engine(self.engine, self.weights, loss, self.draws, self.clip, optimizer, self.together)
         self._inputs: tuple[torch.Size, torch.dtype] | None = None  # shape and dtype of one input, from the first
         self._outputs: torch.Size | None = None  # shape of one output
 

@@ -22,7 +22,6 @@ ROWS = 2**18  # rows to plan at a time
 class ReplayLearner(Learner):
     """Algorithms 1 and 4 to 7 differ in their batches and their rates; the rest is here."""
 
-    together: ClassVar[bool] = False  # a batch is one step on its mean loss, not one step a row
     balanced: ClassVar[bool] = False  # that loss is the sum over tasks of each task's mean loss
 
     memory: Memory = field(default_factory=lambda: Reservoir(500))  # M

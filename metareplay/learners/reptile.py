@@ -1,7 +1,7 @@
 """Reptile for stationary data: Algorithm 2 of Riemer et al. (2019), after Nichol et al. (2018)."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -24,6 +24,8 @@ class Reptile(Predictor):
     >>> learner.updates
     10
     """
+
+    together: ClassVar[bool] = True
 
     lr: float = 0.1  # alpha, the SGD rate
     beta: float = 0.1  # Reptile rate

@@ -1,7 +1,9 @@
 """A stream of the user's own examples: tensors, a dataset, or anything that can be iterated over."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby, islice
 from operator import index
 from typing import Any, NamedTuple, Protocol, Self, final
@@ -51,12 +53,14 @@ class OwnStream(Stream):
     read: Callable[[int], Iterator[Chunk]]  # the examples from the n-th on
     test_sets: tuple[Examples | Dataset, ...]
     total: int | None = None
+    rows: Examples | None = None  # all examples, where they are tensors
 
     @classmethod
     def from_tensors(cls, xs: Array, ys: Array | Sequence[float], tasks: TaskIds = None, test: Test = None) -> Self:
         """Row i of `xs` and `ys` is example i; a task may come back later."""
         rows = _examples(xs, ys)
-        return cls._indexed(lambda i, j: Examples(rows.xs[i:j], rows.ys[i:j]), len(rows), tasks, test)
+        made = cls._indexed(lambda i, j: Examples(rows.xs[i:j], rows.ys[i:j]), len(rows), tasks, test)
+        return replace(made, rows=rows)
 
     @classmethod
     def from_dataset(cls, dataset: Dataset, tasks: TaskIds = None, test: Test = None) -> Self:
@@ -128,7 +132,16 @@ class OwnStream(Stream):
 
     def settings(self) -> dict[str, object]:
         """What is known of the stream, for the record."""
-        return {"stream": type(self).__name__, "tasks": self.tasks, "total": self.total}
+        known: dict[str, object] = {"stream": type(self).__name__, "tasks": self.tasks, "total": self.total}
+        return known if self.rows is None else known | {"sha256": self._sha256}
+
+    @cached_property
+    def _sha256(self) -> str:
+        """Of the examples, so that a run is not continued on others."""
+        digest = hashlib.sha256()
+        for part in (self.rows.xs, self.rows.ys) if self.rows is not None else ():
+            digest.update(part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()[:16]
 
 
 class _Example(NamedTuple):

@@ -1,0 +1,185 @@
+"""The compiled engine: MLPs on the CPU, a whole plan in one call that needs neither Python nor the GIL."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metareplay.draws import Ints
+from metareplay.engines.chain import Chain, LossKind
+from metareplay.engines.engine import Engine, Outcome, Pull
+from metareplay.engines.inputs import as_input
+from metareplay.plan import Plan
+from metareplay.table import Table
+from metareplay.weights import Weights
+
+logger = logging.getLogger("metareplay")
+
+
+@final
+class CpuEngine(Engine):
+    """Plans by the kernel in `kernel.py`: the same rows in the same order, the same weights up to rounding."""
+
+    name = "cpu"
+
+    def __init__(self, weights: Weights, chain: Chain, loss: LossKind, clip: float | None = None) -> None:
+        self.weights, self.chain, self.loss, self.clip = weights, chain, loss, clip
+        self._kernel: _Kernel | None = None
+
+    def execute(self, plan: Plan, table: Table, pull: Pull | None = None) -> Outcome:
+        """At full speed first; if an example failed, again from the start, carefully, up to that example."""
+        self.weights.check()
+        if self._kernel is None:
+            self._kernel = _Kernel(self.weights, self.chain, self.loss, self.clip)
+        learned = self._kernel.run(plan, table, pull, careful=False)
+        if learned < len(plan):
+            learned = self._kernel.run(plan, table, pull, careful=True)
+        self.weights.theta.copy_(self._kernel.weights())
+        return Outcome(learned)
+
+    def gradients(self, table: Table, groups: list[Ints], example: int) -> Tensor:
+        """One pass over all the groups together."""
+        del example
+        self.weights.check()
+        rows = torch.from_numpy(np.concatenate(groups))
+        inputs = as_input(table.xs[rows], self.weights)
+        return self.chain.gradients(inputs, table.ys[rows], self.loss, [len(group) for group in groups])
+
+    def healthy(self) -> bool:
+        """The weights are finite."""
+        return bool(torch.isfinite(self.weights.theta).all())
+
+    def remember(self) -> Callable[[], None]:
+        """A copy of the weights."""
+        theta = self.weights.theta.clone()
+
+        def undo() -> None:
+            self.weights.theta.copy_(theta)
+
+        return undo
+
+    def state(self) -> dict[str, Tensor]:
+        """Nothing."""
+        return {}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Nothing."""
+        del state
+
+
+class _Kernel:
+    """The kernel with its arrays. The weights are copied in before a plan and out after it."""
+
+    def __init__(self, weights: Weights, chain: Chain, loss: LossKind, clip: float | None) -> None:
+        from metareplay.engines import kernel, packed  # here, because numba takes long to import
+
+        self._code, self._packed = kernel, packed
+        self._module_weights = weights
+        self._theta = weights.theta.numpy()
+        self._number: Any = self._theta.dtype.type
+        self._inputs = chain.widths[0]
+        self._loss = {
+            LossKind.CROSS_ENTROPY: packed.CROSS_ENTROPY,
+            LossKind.SQUARED_ERROR: packed.SQUARED_ERROR,
+            LossKind.HUBER: packed.HUBER,
+        }[loss]
+        self._clip = self._number(np.inf if clip is None else clip)
+        self._net = packed.make_net(chain.widths, self._theta.dtype)
+        self._room = packed.make_batch(self._net, 1)  # for plans whose batches are one step
+        self._table = packed.sparse_rows(0, self._inputs, self._theta.dtype)
+        self._copied = np.zeros(0, np.int64)  # Table.writes of each row when it was packed
+
+    def run(self, plan: Plan, table: Table, pull: Pull | None, careful: bool) -> int:
+        """Learn a plan's examples from the module's weights on; how many stayed finite."""
+        self._pack(table, plan)
+        if plan.together and (size := int(np.diff(plan.ends).max())) > self._room.size:
+            self._room = self._packed.make_batch(self._net, size)
+        self._packed.put_weights(self._net, self._net.rows, self._theta)
+        with _compiling():
+            return self._code.run_plan(
+                self._net,
+                self._table,
+                self._targets(table),
+                self._steps(plan, table),
+                self._rates(plan),
+                self._pull(pull),
+                self._room if plan.together else None,
+                careful,
+            )
+
+    def weights(self) -> Tensor:
+        """The net's weights as a flat vector in the module's order."""
+        theta = np.empty_like(self._theta)
+        self._packed.get_weights(self._net, self._net.rows, theta)
+        return torch.from_numpy(theta)
+
+    def _pack(self, table: Table, plan: Plan) -> None:
+        """Bring the packed rows that the plan visits up to date."""
+        if len(self._copied) < len(table.writes):
+            self._table = self._packed.sparse_rows(len(table.writes), self._inputs, self._theta.dtype)
+            self._copied = np.zeros(len(table.writes), np.int64)
+        visited = np.zeros(len(table.writes), np.bool_)
+        visited[plan.rows] = True
+        stale = np.flatnonzero(visited & (self._copied != table.writes))
+        if len(stale):
+            dense = as_input(table.xs[stale], self._module_weights).flatten(1).numpy()
+            self._packed.pack(self._table, dense, stale)
+            self._copied[stale] = table.writes[stale]
+
+    def _steps(self, plan: Plan, table: Table) -> Any:
+        shares = _shares(plan, table) if plan.together else np.zeros(0)
+        return self._packed.Steps(plan.rows, plan.ends, shares.astype(self._theta.dtype), plan.s, plan.incoming)
+
+    def _rates(self, plan: Plan) -> Any:
+        rates, number = plan.rates, self._number
+        memory, current = number(rates.memory), number(rates.current)
+        return self._packed.Rates(memory, current, number(rates.within), number(rates.across), self._clip)
+
+    def _targets(self, table: Table) -> Any:
+        ys = table.ys.numpy()
+        if self._loss == self._packed.CROSS_ENTROPY:
+            return self._packed.Targets(self._loss, ys, np.zeros((0, 0), self._theta.dtype))
+        return self._packed.Targets(self._loss, np.zeros(0, np.int64), ys)
+
+    def _pull(self, pull: Pull | None) -> Any:
+        if pull is None:
+            return None
+        rows = [self._packed.aligned(self._net.rows.shape, self._theta.dtype) for _ in range(2)]
+        for part, vector in zip(rows, (pull.importance, pull.anchor), strict=True):
+            self._packed.put_weights(self._net, part, vector.numpy())
+        return self._packed.PullRows(self._number(2 * pull.strength), *rows)
+
+
+def _shares(plan: Plan, table: Table) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The weight of each row's loss: 1 / its batch's size, or 1 / the number in the batch that have its task."""
+    sizes = np.diff(plan.ends)
+    batch = np.repeat(np.arange(len(sizes)), sizes)
+    if not plan.balanced:
+        return 1 / sizes[batch]
+    tasks = table.tasks.numpy()[plan.rows]
+    pairs = batch * (tasks.max() + 2) + tasks + 1
+    _, which, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+    return 1 / counts[which]
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Say so if the first call takes long: it compiles the kernel for this CPU, once."""
+    remark = "compiling the CPU engine for this machine, once (about 20 seconds)"
+    timer = threading.Timer(2.0, logger.warning, [remark])
+    timer.daemon = True
+    if not _compiling_done.is_set():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        _compiling_done.set()
+
+
+_compiling_done = threading.Event()

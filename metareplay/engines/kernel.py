@@ -1,0 +1,473 @@
+"""Plans of batch-1 SGD steps and Reptile lines on an MLP, compiled, one thread.
+
+A layer is kept as the matrix it had when the current chunk of at most CHUNK steps began, and the steps since are kept
+beside it as rank-one terms. With x a layer's input (its last entry is a constant 1, so that W holds the bias), d the
+gradient of the loss at its output, and v_j = -rate_j d_j,
+
+    W = W_0 + sum_j x_j v_j'      output     x'W = x'W_0 + sum_j (x'x_j) v_j
+                                  backward   W d = W_0 d + sum_j x_j (v_j'd)
+
+so W is written once a chunk, W <- W_0 + beta sum_j x_j v_j', with Reptile's rate folded in. Nothing is approximated.
+Row p of a layer is stored as [W_0[p, :], x_1[p], ..., x_CHUNK[p]]: one sum over rows gives x'W_0 and every x'x_j, and
+one dot with [d, v_1'd, ..., v_CHUNK'd] gives a whole entry of W d. Zero inputs (empty pixels, idle ReLUs) are never
+visited.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from metareplay.engines.packed import (
+    CHUNK,
+    CROSS_ENTROPY,
+    SQUARED_ERROR,
+    Array,
+    Batch,
+    Net,
+    PullRows,
+    Rates,
+    SparseRows,
+    Steps,
+    Targets,
+    close,
+    compiled,
+)
+from metareplay.engines.vector import (
+    LANES,
+    eight,
+    inner_eight,
+    load,
+    load_eight,
+    multiply_add,
+    multiply_add_eight,
+    splat,
+    splat_eight,
+    store,
+    store_totals,
+    zero_eight,
+)
+
+# --- the two heavy loops
+
+
+@compiled
+def add_rows(out: Array, o: int, matrix: Array, sparse: SparseRows, r: int, count: int, width: int) -> None:
+    """out[o] += sum_t values[t] matrix[picks[t]]."""
+    for t in range(0, count, CHUNK):
+        picks = eight(sparse.picks, r, t)
+        values = splat_eight(sparse.values, r, t)
+        for j in range(0, width, LANES):
+            store(out, o, j, inner_eight(values, load_eight(matrix, picks, j), load(out, o, j)))
+
+
+@compiled
+def dot_rows(
+    out: Array, o: int, start: int, matrix: Array, picks: Array, r: int, count: int, vectors: Array, i: int, width: int
+) -> None:
+    """out[o, start + t] = matrix[picks[r, t]] . vectors[i]."""
+    for t in range(0, count, CHUNK):
+        rows = eight(picks, r, t)
+        sums = zero_eight(matrix)
+        for j in range(0, width, LANES):
+            sums = multiply_add_eight(load(vectors, i, j), load_eight(matrix, rows, j), sums)
+        store_totals(out, o, start + t, sums)
+
+
+@compiled
+def fill(out: Array, o: int, width: int, number: float) -> None:
+    """out[o] = number."""
+    v = splat(number)
+    for j in range(0, width, LANES):
+        store(out, o, j, v)
+
+
+# --- the gradient at one example
+
+
+@compiled
+def forward(net: Net, layer: int, inputs: SparseRows, r: int) -> None:
+    """sums[layer] = [x'W, x'x_1, ...] for the input x = inputs[r]."""
+    width = net.widths[layer]
+    fill(net.sums, layer, width, net.rows.dtype.type(0))
+    add_rows(net.sums, layer, net.rows, inputs, r, inputs.counts[r] + 1, width)
+    products = splat_eight(net.sums, layer, net.outputs[layer])
+    chunk = eight(net.chunks, layer, 0)
+    for j in range(0, net.outputs[layer], LANES):
+        store(net.sums, layer, j, inner_eight(products, load_eight(net.steps, chunk, j), load(net.sums, layer, j)))
+
+
+@compiled
+def relu(net: Net, layer: int) -> None:
+    """active[layer + 1] = the positive outputs of a layer, as rows of the next."""
+    picks, values = net.active.picks, net.active.values
+    first = net.firsts[layer + 1]
+    n = 0
+    for u in range(net.outputs[layer]):
+        z = net.sums[layer, u]
+        picks[layer + 1, n] = first + u
+        values[layer + 1, n] = z
+        n += z > 0
+    close(net.active, layer + 1, n, first + net.outputs[layer])
+
+
+@compiled
+def loss_gradient(net: Net, targets: Targets, r: int) -> bool:
+    """deltas[-1] = the gradient of the loss at the last layer's output; whether that loss is finite."""
+    last = len(net.widths) - 1
+    n, one = net.outputs[last], net.rows.dtype.type(1)
+    z, d = net.sums, net.deltas
+    size = net.rows.dtype.type(0)
+    if targets.loss == CROSS_ENTROPY:
+        top = z[last, 0]
+        for u in range(1, n):
+            top = max(top, z[last, u])
+        for u in range(n):
+            d[last, u] = np.exp(z[last, u] - top)
+            size += d[last, u]
+        for u in range(n):
+            d[last, u] /= size
+        d[last, targets.labels[r]] -= one
+        size += z[last, targets.labels[r]]
+    else:
+        for u in range(n):
+            error = z[last, u] - targets.values[r, u]
+            size += error * error if targets.loss == SQUARED_ERROR else abs(error)
+            d[last, u] = (2 * error if targets.loss == SQUARED_ERROR else max(-one, min(one, error))) / n
+    return bool(np.isfinite(size))
+
+
+@compiled
+def backward(net: Net, layer: int) -> None:
+    """deltas[layer - 1] = the gradient at the outputs of the layer below: W d where the ReLU is open."""
+    width, n = net.widths[layer], net.outputs[layer]
+    dot_rows(net.deltas, layer, n, net.steps, net.chunks, layer, CHUNK, net.deltas, layer, width)
+    count = net.active.counts[layer]
+    dot_rows(net.dots, 0, 0, net.rows, net.active.picks, layer, count, net.deltas, layer, width)
+    fill(net.deltas, layer - 1, net.widths[layer - 1], net.rows.dtype.type(0))
+    for t in range(count):
+        net.deltas[layer - 1, net.active.picks[layer, t] - net.firsts[layer]] = net.dots[0, t]
+
+
+@compiled
+def differentiate(net: Net, table: SparseRows, targets: Targets, r: int) -> bool:
+    """deltas and active for table row r at the current weights; whether its loss is finite."""
+    depth = len(net.widths)
+    forward(net, 0, table, r)
+    for layer in range(1, depth):
+        relu(net, layer - 1)
+        forward(net, layer, net.active, layer)
+    finite = loss_gradient(net, targets, r)
+    for layer in range(depth - 1, 0, -1):
+        backward(net, layer)
+    return finite
+
+
+@compiled
+def gradient_square(net: Net, table: SparseRows, r: int) -> Any:
+    """|gradient|^2 = sum over layers of (|x|^2 + 1) |d|^2."""
+    square = input_square(table, r) * delta_square(net, 0)
+    for layer in range(1, len(net.widths)):
+        square += input_square(net.active, layer) * delta_square(net, layer)
+    return square
+
+
+@compiled
+def input_square(inputs: SparseRows, r: int) -> Any:
+    """|x|^2 + 1."""
+    square = inputs.values.dtype.type(0)
+    for t in range(inputs.counts[r] + 1):
+        square += inputs.values[r, t] * inputs.values[r, t]
+    return square
+
+
+@compiled
+def delta_square(net: Net, layer: int) -> Any:
+    """|d|^2."""
+    square = net.deltas.dtype.type(0)
+    for u in range(net.outputs[layer]):
+        square += net.deltas[layer, u] * net.deltas[layer, u]
+    return square
+
+
+# --- steps beside the weights, and writing them
+
+
+@compiled
+def keep_step(net: Net, layer: int, inputs: SparseRows, r: int, deltas: Array, i: int, j: int, rate: float) -> None:
+    """Put the step -rate x d' beside a layer as the chunk's term j; x = inputs[r], d = deltas[i]."""
+    n = net.outputs[layer]
+    for t in range(inputs.counts[r] + 1):
+        net.rows[inputs.picks[r, t], n + j] = inputs.values[r, t]
+    for u in range(n):
+        net.steps[layer * CHUNK + j, u] = -rate * deltas[i, u]
+
+
+@compiled
+def touch(net: Net, table: SparseRows, r: int) -> None:
+    """Add the rows of the first layer that table row r touches to the list of rows to write."""
+    count = net.touched_counts[0]
+    for t in range(table.counts[r] + 1):
+        p = table.picks[r, t]
+        if not net.is_touched[p]:
+            net.is_touched[p] = True
+            net.touched[count] = p
+            count += 1
+    net.touched_counts[0] = count
+
+
+@compiled
+def keep_steps(net: Net, table: SparseRows, r: int, j: int, rate: float) -> None:
+    """The same for all layers, with the gradient that was computed last."""
+    touch(net, table, r)
+    keep_step(net, 0, table, r, net.deltas, 0, j, rate)
+    for layer in range(1, len(net.widths)):
+        keep_step(net, layer, net.active, layer, net.deltas, layer, j, rate)
+
+
+@compiled
+def write_steps(net: Net, beta: float) -> None:
+    """W <- W_0 + beta sum_j x_j v_j' in every layer, and an empty chunk."""
+    for layer in range(len(net.widths)):
+        n = net.outputs[layer]
+        for j in range(CHUNK):
+            if beta != 1:
+                for u in range(n):
+                    net.steps[layer * CHUNK + j, u] *= beta
+            net.steps[layer * CHUNK + j, n + j] = -1  # so that the write takes x_j[p] from itself, and leaves 0
+        vectors = net.widths[layer] // LANES
+        for v in range(0, vectors - 1, 2):
+            write_two_columns(net, layer, v * LANES)
+        if vectors % 2:
+            write_column(net, layer, (vectors - 1) * LANES)
+    forget_steps(net)
+
+
+@compiled
+def write_two_columns(net: Net, layer: int, column: int) -> None:
+    """rows[p] += sum_j x_j[p] v_j for the touched rows, in two vectors of columns."""
+    rows, next_column = net.rows, column + LANES
+    chunk = eight(net.chunks, layer, 0)
+    steps = load_eight(net.steps, chunk, column)
+    next_steps = load_eight(net.steps, chunk, next_column)
+    for t in range(net.firsts[layer], net.firsts[layer] + net.touched_counts[layer]):
+        p = net.touched[t]
+        x = splat_eight(rows, p, net.outputs[layer])
+        store(rows, p, column, inner_eight(x, steps, load(rows, p, column)))
+        store(rows, p, next_column, inner_eight(x, next_steps, load(rows, p, next_column)))
+
+
+@compiled
+def write_column(net: Net, layer: int, column: int) -> None:
+    """rows[p] += sum_j x_j[p] v_j for the touched rows, in one vector of columns."""
+    rows = net.rows
+    steps = load_eight(net.steps, eight(net.chunks, layer, 0), column)
+    for t in range(net.firsts[layer], net.firsts[layer] + net.touched_counts[layer]):
+        p = net.touched[t]
+        x = splat_eight(rows, p, net.outputs[layer])
+        store(rows, p, column, inner_eight(x, steps, load(rows, p, column)))
+
+
+@compiled
+def forget_steps(net: Net) -> None:
+    """An empty chunk."""
+    for j in range(len(net.steps)):
+        fill(net.steps, j, net.widths[j // CHUNK], net.rows.dtype.type(0))
+    for t in range(net.touched_counts[0]):
+        net.is_touched[net.touched[t]] = False
+    net.touched_counts[0] = 0
+
+
+# --- whole vectors of weights: Reptile, EWC, undoing
+
+
+@compiled
+def copy(net: Net, source: Array, target: Array) -> None:
+    """target = source, two arrays laid out as net.rows."""
+    for layer in range(len(net.widths)):
+        for p in range(net.firsts[layer], net.firsts[layer] + net.inputs[layer] + 1):
+            for j in range(0, net.widths[layer], LANES):
+                store(target, p, j, load(source, p, j))
+
+
+@compiled
+def reptile(net: Net, before: Array, rate: float) -> None:
+    """W <- before + rate (W - before)."""
+    new, old = splat(rate), splat(net.rows.dtype.type(1) - rate)
+    zero = splat(net.rows.dtype.type(0))
+    for layer in range(len(net.widths)):
+        for p in range(net.firsts[layer], net.firsts[layer] + net.inputs[layer] + 1):
+            for j in range(0, net.widths[layer], LANES):
+                kept = multiply_add(old, load(before, p, j), zero)
+                store(net.rows, p, j, multiply_add(new, load(net.rows, p, j), kept))
+
+
+@compiled
+def all_finite(net: Net) -> bool:
+    """Whether every weight is finite: 0 * w is then 0, and NaN otherwise."""
+    zero = net.rows.dtype.type(0)
+    size = zero
+    for layer in range(len(net.widths)):
+        for p in range(net.firsts[layer], net.firsts[layer] + net.inputs[layer] + 1):
+            for u in range(net.outputs[layer]):
+                size += zero * net.rows[p, u]
+    return bool(size == 0)
+
+
+@compiled
+def pulled_square(net: Net, pull: PullRows) -> Any:
+    """|gradient + pull|^2, the gradient being the chunk's only term, kept with rate 1."""
+    square = net.rows.dtype.type(0)
+    for layer in range(len(net.widths)):
+        n = net.outputs[layer]
+        for p in range(net.firsts[layer], net.firsts[layer] + net.inputs[layer] + 1):
+            x = net.rows[p, n]
+            for u in range(n):
+                towards = pull.twice * (pull.importance[p, u] * net.rows[p, u] - pull.anchor[p, u])
+                total = towards - x * net.steps[layer * CHUNK, u]
+                square += total * total
+    return square
+
+
+@compiled
+def pull_weights(net: Net, pull: PullRows, rate: float) -> None:
+    """W <- W - rate * twice * (F W - F_theta): EWC's share of the step; the pending terms are not touched."""
+    by, zero = splat(-rate * pull.twice), splat(net.rows.dtype.type(0))
+    minus = splat(net.rows.dtype.type(-1))
+    for layer in range(len(net.widths)):
+        for p in range(net.firsts[layer], net.firsts[layer] + net.inputs[layer] + 1):
+            for j in range(0, net.widths[layer], LANES):
+                w = load(net.rows, p, j)
+                product = multiply_add(load(pull.importance, p, j), w, zero)
+                towards = multiply_add(minus, load(pull.anchor, p, j), product)
+                store(net.rows, p, j, multiply_add(by, towards, w))
+
+
+# --- plans
+
+
+@compiled
+def step_each(
+    net: Net,
+    table: SparseRows,
+    targets: Targets,
+    steps: Steps,
+    rates: Rates,
+    pull: PullRows | None,
+    batch: int,
+    own: int,
+) -> bool:
+    """One SGD step a row, then theta <- theta_W0 + beta (theta - theta_W0); whether every loss was finite."""
+    start, end = steps.ends[batch], steps.ends[batch + 1]
+    one = net.rows.dtype.type(1)
+    whole = end - start <= CHUNK and pull is None  # the batch is one chunk: beta goes into its only write
+    copied = rates.within != 1 and not whole
+    if copied:
+        copy(net, net.rows, net.before_batch)
+    j = 0
+    for t in range(start, end):
+        r = steps.rows[t]
+        rate = rates.current if r == own else rates.memory
+        if not differentiate(net, table, targets, r):
+            return False
+        if pull is not None:
+            pulled_step(net, table, pull, r, rate, rates.clip)
+        else:
+            if rates.clip < np.inf:
+                rate *= rates.clip / max(rates.clip, np.sqrt(gradient_square(net, table, r)))
+            keep_steps(net, table, r, j, rate)
+            j += 1
+            if j == CHUNK or t == end - 1:
+                write_steps(net, rates.within if whole else one)
+                j = 0
+    if copied:
+        reptile(net, net.before_batch, rates.within)
+    return True
+
+
+@compiled
+def pulled_step(net: Net, table: SparseRows, pull: PullRows, r: int, rate: float, clip: float) -> None:
+    """theta <- theta - rate * (gradient + EWC's pull), clipped together."""
+    if clip < np.inf:
+        keep_steps(net, table, r, 0, net.rows.dtype.type(1))
+        rate *= clip / max(clip, np.sqrt(pulled_square(net, pull)))
+    pull_weights(net, pull, rate)
+    keep_steps(net, table, r, 0, rate)
+    write_steps(net, net.rows.dtype.type(1))
+
+
+@compiled
+def step_together(
+    net: Net, table: SparseRows, targets: Targets, steps: Steps, rates: Rates, room: Batch, batch: int
+) -> bool:
+    """One SGD step on a batch's weighted loss; whether it was finite."""
+    start, end = steps.ends[batch], steps.ends[batch + 1]
+    depth = len(net.widths)
+    for i in range(end - start):
+        if not differentiate(net, table, targets, steps.rows[start + i]):
+            return False
+        for layer in range(depth):
+            save_gradient(net, room, layer, i)
+    for i in range(end - start):
+        r, j, rate = steps.rows[start + i], i % CHUNK, rates.memory * steps.shares[start + i]
+        touch(net, table, r)
+        keep_step(net, 0, table, r, room.deltas, i, j, rate)
+        for layer in range(1, depth):
+            at = layer * room.size + i
+            keep_step(net, layer, room.active, at, room.deltas, at, j, rate)
+        if j == CHUNK - 1 or i == end - start - 1:
+            write_steps(net, net.rows.dtype.type(1))
+    return True
+
+
+@compiled
+def save_gradient(net: Net, room: Batch, layer: int, i: int) -> None:
+    """Put a layer's input and delta aside as those of the batch's example i."""
+    at = layer * room.size + i
+    for j in range(0, net.widths[layer], LANES):
+        store(room.deltas, at, j, load(net.deltas, layer, j))
+    if layer > 0:
+        count = net.active.counts[layer]
+        room.active.counts[at] = count
+        for t in range(count + 1):
+            room.active.picks[at, t] = net.active.picks[layer, t]
+            room.active.values[at, t] = net.active.values[layer, t]
+
+
+@compiled
+def run_plan(
+    net: Net,
+    table: SparseRows,
+    targets: Targets,
+    steps: Steps,
+    rates: Rates,
+    pull: PullRows | None,
+    room: Batch | None,
+    careful: bool,
+) -> int:
+    """Learn a plan's examples; the number of them that stayed finite.
+
+    With `room`, a batch is one step; without, one step a row. Each combination of None and not None is compiled for
+    itself, when it is first used.
+
+    Being careful, every example is checked and the one that fails is undone. Otherwise only the end is checked: if the
+    result is less than all, some example failed and the weights are of no use.
+    """
+    examples = (len(steps.ends) - 1) // steps.s
+    for i in range(examples):
+        if careful or rates.across != 1:
+            copy(net, net.rows, net.before_example)
+        fine = True
+        for b in range(i * steps.s, (i + 1) * steps.s):
+            if room is not None:
+                fine = fine and step_together(net, table, targets, steps, rates, room, b)
+            else:
+                fine = fine and step_each(net, table, targets, steps, rates, pull, b, steps.incoming + i)
+        if fine and rates.across != 1:
+            reptile(net, net.before_example, rates.across)
+        if not fine or (careful and not all_finite(net)):
+            copy(net, net.before_example, net.rows)
+            forget_steps(net)
+            for layer in range(len(net.widths)):
+                fill(net.deltas, layer, net.widths[layer], net.rows.dtype.type(0))
+            return i
+    return examples if careful or all_finite(net) else 0

@@ -1,0 +1,207 @@
+"""An MLP's weights and examples as the compiled kernel holds them: whole vectors, aligned, zeros left out."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from metareplay.engines.vector import EIGHT, LANES
+
+Array = NDArray[Any]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+CHUNK = EIGHT  # steps kept beside the weights before they are written; also how many rows a vector operation takes
+CROSS_ENTROPY, SQUARED_ERROR, HUBER = range(3)
+
+
+OPTIONS: dict[str, Any] = {
+    "fastmath": {"contract", "reassoc"},
+    "error_model": "numpy",
+    "nogil": True,
+    "cache": True,
+    "_nrt": False,
+}
+
+
+def compiled(function: Function) -> Function:
+    """Compile for this CPU on first use, without the GIL; cached on disk. NaN and infinity keep their meaning.
+
+    `_nrt=False`: nothing is allocated inside, so no references need counting (it halves the time of a step).
+    """
+    return cast(Function, njit(**OPTIONS)(function))
+
+
+class SparseRows(NamedTuple):
+    """Vectors as their nonzero entries, then a constant 1, then zero terms up to a multiple of CHUNK."""
+
+    picks: Array  # (R, longest) uint32: positions
+    values: Array  # (R, longest)
+    counts: Array  # (R,) int64: nonzero entries, the constant 1 not counted
+
+
+class Net(NamedTuple):
+    """The weights, and room to work. Layers are stacked along the first axis."""
+
+    firsts: Array  # (L,) each layer's first row in rows
+    inputs: Array  # (L,) input widths
+    outputs: Array  # (L,) output widths
+    widths: Array  # (L,) outputs + CHUNK, rounded up to whole vectors
+    rows: Array  # (sum of inputs + 1, widest): [W_0[p], x_1[p], ..., x_CHUNK[p]]
+    touched: Array  # (rows,) uint32: from a layer's first on, its rows to write; all of them, after the first layer
+    touched_counts: Array  # (L,) how many those are
+    is_touched: Array  # (rows,) whether a row of the first layer is among them
+    chunks: Array  # (L, CHUNK) uint32: each layer's rows in steps
+    steps: Array  # (L * CHUNK, widest): v_j
+    sums: Array  # (L, widest): [x'W, x'x_1, ..., x'x_CHUNK]
+    deltas: Array  # (L, widest): [d, v_1'd, ..., v_CHUNK'd]
+    active: SparseRows  # (L, ...): each layer's input, for layers after the first
+    dots: Array  # (1, longest)
+    before_batch: Array  # as rows
+    before_example: Array  # as rows
+
+
+class Batch(NamedTuple):
+    """Room for the gradients of a batch, of which one step is made: row layer * size + i is example i's."""
+
+    size: int
+    deltas: Array  # (L * size, widest)
+    active: SparseRows  # (L * size, ...)
+
+
+class Targets(NamedTuple):
+    """What each table row should map to: labels for the cross-entropy, values for the other losses."""
+
+    loss: int
+    labels: Array  # (R,) int64
+    values: Array  # (R, d_out)
+
+
+class Steps(NamedTuple):
+    """A plan's rows; batch b of example i is number i * s + b, rows[ends[number] : ends[number + 1]]."""
+
+    rows: Array
+    ends: Array
+    shares: Array  # where a batch is one step: the weight of each row's loss in it
+    s: int
+    incoming: int  # the table row of the first example
+
+
+class Rates(NamedTuple):
+    """How far steps and Reptile lines go; clip is the largest gradient norm (infinity: any)."""
+
+    memory: float
+    current: float
+    within: float
+    across: float
+    clip: float
+
+
+class PullRows(NamedTuple):
+    """EWC's penalty: twice its strength, importance and anchor as rows."""
+
+    twice: float
+    importance: Array
+    anchor: Array
+
+
+def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
+    """Zeros that start on a cache line, so that a vector load never straddles two."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    zeros: Array = raw[start : start + size].view(dtype)
+    return zeros.reshape(shape)
+
+
+def sparse_rows(count: int, width: int, dtype: Any) -> SparseRows:
+    """Room for so many sparse vectors of a width."""
+    longest = _up(width + 1, CHUNK)
+    return SparseRows(aligned((count, longest), np.uint32), aligned((count, longest), dtype), np.zeros(count, np.int64))
+
+
+def make_net(layer_widths: tuple[int, ...], dtype: Any) -> Net:
+    """Room for an MLP with these widths; `put_weights` fills it."""
+    sizes = np.asarray(layer_widths, np.int64)
+    inputs, outputs = sizes[:-1].copy(), sizes[1:].copy()
+    widths = _up(outputs + CHUNK, LANES)
+    depth, widest, rows = len(inputs), int(widths.max()), int((inputs + 1).sum())
+    active = sparse_rows(depth, int(inputs.max()), dtype)
+    return Net(
+        firsts=np.concatenate(([0], np.cumsum(inputs + 1)[:-1])),
+        inputs=inputs,
+        outputs=outputs,
+        widths=widths,
+        rows=aligned((rows, widest), dtype),
+        touched=np.arange(rows, dtype=np.uint32),
+        touched_counts=np.concatenate(([0], inputs[1:] + 1)),
+        is_touched=np.zeros(rows, np.bool_),
+        chunks=np.arange(depth * CHUNK, dtype=np.uint32).reshape(depth, CHUNK),
+        steps=aligned((depth * CHUNK, widest), dtype),
+        sums=aligned((depth, widest), dtype),
+        deltas=aligned((depth, widest), dtype),
+        active=active,
+        dots=aligned((1, active.values.shape[1]), dtype),
+        before_batch=aligned((rows, widest), dtype),
+        before_example=aligned((rows, widest), dtype),
+    )
+
+
+def make_batch(net: Net, size: int) -> Batch:
+    """Room for a batch of up to so many examples."""
+    depth, dtype = len(net.inputs), net.rows.dtype
+    return Batch(
+        size=size,
+        deltas=aligned((depth * size, net.rows.shape[1]), dtype),
+        active=sparse_rows(depth * size, int(net.inputs[1:].max(initial=0)), dtype),
+    )
+
+
+def put_weights(net: Net, rows: Array, theta: Array) -> None:
+    """Copy a flat vector in torch's order (W1, b1, W2, b2, ...) into rows laid out as the net's."""
+    for part, weight, bias in _layers(net, rows, theta):
+        part[:-1], part[-1] = weight.T, bias
+
+
+def get_weights(net: Net, rows: Array, theta: Array) -> None:
+    """Copy rows laid out as the net's into a flat vector in torch's order."""
+    for part, weight, bias in _layers(net, rows, theta):
+        weight[:], bias[:] = part[:-1].T, part[-1]
+
+
+@compiled
+def pack(sparse: SparseRows, dense: Array, which: Array) -> None:
+    """Enter dense[i] into sparse as row which[i], for every i."""
+    width = dense.shape[1]
+    for i in range(len(which)):
+        n = 0
+        for p in range(width):
+            if dense[i, p] != 0:
+                sparse.picks[which[i], n] = p
+                sparse.values[which[i], n] = dense[i, p]
+                n += 1
+        close(sparse, which[i], n, width)
+
+
+@compiled
+def close(sparse: SparseRows, r: int, n: int, one: int) -> None:
+    """End row r after n entries: the constant 1 at position `one`, then zero terms."""
+    sparse.counts[r] = n
+    for t in range(n, (n + CHUNK) // CHUNK * CHUNK):
+        sparse.picks[r, t] = one
+        sparse.values[r, t] = 0
+    sparse.values[r, n] = 1
+
+
+def _layers(net: Net, rows: Array, theta: Array) -> Iterator[tuple[Array, Array, Array]]:
+    """Each layer's rows beside the same weights in theta: (rows, W, b), all views."""
+    at = 0
+    for first, n, m in zip(net.firsts, net.inputs, net.outputs, strict=True):
+        weight, bias = theta[at : at + n * m].reshape(m, n), theta[at + n * m : at + n * m + m]
+        yield rows[first : first + n + 1, :m], weight, bias
+        at += n * m + m
+
+
+def _up(n: Any, unit: int) -> Any:
+    return -(-n // unit) * unit

@@ -1,0 +1,228 @@
+"""Vectors of sixteen numbers inside compiled functions, so that LLVM need not guess: no aliasing tests, no tails.
+
+A vector lives in registers and never leaves a compiled function; `eight` things are a tuple: eight rows, eight vectors.
+LLVM splits a vector into what the machine has (AVX-512, AVX2, SSE, NEON). Indices are taken as they are, unchecked.
+The functions are numba intrinsics: their bodies write LLVM instructions, their signatures are numba's.
+"""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic, models, register_model
+
+LANES = 16
+EIGHT = 8
+CONTRACT = ("contract",)  # a * b + c may be one rounding; NaN and infinity keep their meaning
+
+Made = tuple[Any, Callable[..., Any]]  # what an intrinsic gives: its signature, and how to write its code
+
+
+def _intrinsic(write: Callable[..., Made]) -> Callable[..., Any]:
+    """A function that compiled functions call, from one that writes its code."""
+    return cast(Callable[..., Any], intrinsic(write))
+
+
+class Vector(types.Type):
+    """LANES numbers of a dtype."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = dtype
+        super().__init__(f"Vector({dtype}, {LANES})")
+
+
+@register_model(Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        lanes = ir.VectorType(manager.lookup(kind.dtype).get_value_type(), LANES)
+        models.PrimitiveModel.__init__(self, manager, kind, lanes)
+
+
+@_intrinsic
+def load(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
+    """matrix[row, column : column + LANES]."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _load(builder, _address(context, builder, signature, args))
+
+    return Vector(matrix.dtype)(matrix, row, column), codegen
+
+
+@_intrinsic
+def store(_typing: Any, matrix: Any, row: Any, column: Any, vector: Any) -> Made:
+    """matrix[row, column : column + LANES] = vector."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _store(builder, args[3], _address(context, builder, signature, args))
+        return context.get_dummy_value()
+
+    return types.void(matrix, row, column, vector), codegen
+
+
+@_intrinsic
+def splat(_typing: Any, number: Any) -> Made:
+    """The vector with number in every lane."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return _splat(builder, args[0])
+
+    return Vector(number)(number), codegen
+
+
+@_intrinsic
+def multiply_add(_typing: Any, a: Any, b: Any, c: Any) -> Made:
+    """a * b + c."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return _multiply_add(builder, *args)
+
+    return c(a, b, c), codegen
+
+
+@_intrinsic
+def eight(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
+    """The eight numbers matrix[row, column : column + 8]."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        first = _address(context, builder, signature, args)
+        numbers = [builder.load(builder.gep(first, [_int(k)])) for k in range(EIGHT)]
+        return context.make_tuple(builder, signature.return_type, numbers)
+
+    return types.UniTuple(matrix.dtype, EIGHT)(matrix, row, column), codegen
+
+
+@_intrinsic
+def splat_eight(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
+    """Eight vectors: each of the numbers matrix[row, column : column + 8] in every lane."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        first = _address(context, builder, signature, args)
+        vectors = [_splat(builder, builder.load(builder.gep(first, [_int(k)]))) for k in range(EIGHT)]
+        return context.make_tuple(builder, signature.return_type, vectors)
+
+    return types.UniTuple(Vector(matrix.dtype), EIGHT)(matrix, row, column), codegen
+
+
+@_intrinsic
+def zero_eight(_typing: Any, matrix: Any) -> Made:
+    """Eight vectors of zeros, of the matrix's dtype."""
+
+    def codegen(context: Any, builder: Any, signature: Any, _args: Any) -> Any:
+        vector = ir.VectorType(context.get_value_type(matrix.dtype), LANES)
+        return context.make_tuple(builder, signature.return_type, [ir.Constant(vector, None)] * EIGHT)
+
+    return types.UniTuple(Vector(matrix.dtype), EIGHT)(matrix), codegen
+
+
+@_intrinsic
+def load_eight(_typing: Any, matrix: Any, rows: Any, column: Any) -> Made:
+    """Eight vectors: matrix[p, column : column + LANES] for each of eight rows p."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        matrix, rows, column = args
+        one = signature.return_type.dtype(signature.args[0], signature.args[1].dtype, signature.args[2])
+        vectors = [
+            _load(builder, _address(context, builder, one, (matrix, row, column)))
+            for row in (builder.extract_value(rows, k) for k in range(EIGHT))
+        ]
+        return context.make_tuple(builder, signature.return_type, vectors)
+
+    return types.UniTuple(Vector(matrix.dtype), EIGHT)(matrix, rows, column), codegen
+
+
+@_intrinsic
+def multiply_add_eight(_typing: Any, a: Any, b: Any, c: Any) -> Made:
+    """Eight vectors: a * b_k + c_k."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        a, b, c = args
+        vectors = [
+            _multiply_add(builder, a, builder.extract_value(b, k), builder.extract_value(c, k)) for k in range(EIGHT)
+        ]
+        return context.make_tuple(builder, signature.return_type, vectors)
+
+    return c(a, b, c), codegen
+
+
+@_intrinsic
+def inner_eight(_typing: Any, a: Any, b: Any, c: Any) -> Made:
+    """c + a_1 b_1 + ... + a_8 b_8, as two chains."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        a, b, even = args
+        odd = ir.Constant(even.type, None)
+        for k in range(0, EIGHT, 2):
+            even = _multiply_add(builder, builder.extract_value(a, k), builder.extract_value(b, k), even)
+            odd = _multiply_add(builder, builder.extract_value(a, k + 1), builder.extract_value(b, k + 1), odd)
+        return builder.fadd(even, odd)
+
+    return c(a, b, c), codegen
+
+
+@_intrinsic
+def store_totals(_typing: Any, matrix: Any, row: Any, column: Any, vectors: Any) -> Made:
+    """matrix[row, column : column + 8] = the sum of the lanes of each of eight vectors."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        sums, width = [builder.extract_value(args[3], k) for k in range(EIGHT)], LANES
+        while len(sums) > 1:  # a sum is spread over `width` lanes of its vector; two vectors become one
+            sums = [_add_halves(builder, x, y, width) for x, y in zip(sums[::2], sums[1::2], strict=True)]
+            width //= 2
+        even, odd = (builder.shuffle_vector(sums[0], sums[0], _lanes(range(k, LANES, 2))) for k in (0, 1))
+        _store(builder, builder.fadd(even, odd), _address(context, builder, signature, args))
+        return context.get_dummy_value()
+
+    return types.void(matrix, row, column, vectors), codegen
+
+
+# --- the same, on LLVM values
+
+
+def _int(k: Any) -> Any:
+    return ir.Constant(ir.IntType(64), k)
+
+
+def _lanes(numbers: Any) -> Any:
+    numbers = list(numbers)
+    return ir.Constant(ir.VectorType(ir.IntType(32), len(numbers)), numbers)
+
+
+def _address(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """The address of matrix[row, column], from the first three arguments."""
+    array_type = signature.args[0]
+    array = context.make_array(array_type)(context, builder, args[0])
+    row, column = (context.cast(builder, args[k], signature.args[k], types.intp) for k in (1, 2))
+    item = builder.add(builder.mul(row, builder.extract_value(array.shape, 1)), column)
+    return builder.gep(array.data, [item])
+
+
+def _load(builder: Any, address: Any) -> Any:
+    number = address.type.pointee
+    vector = ir.VectorType(number, LANES)
+    return builder.load(builder.bitcast(address, vector.as_pointer()), align=_bytes(number))
+
+
+def _store(builder: Any, vector: Any, address: Any) -> Any:
+    builder.store(vector, builder.bitcast(address, vector.type.as_pointer()), align=_bytes(vector.type.element))
+
+
+def _bytes(number: Any) -> Any:
+    return 4 if isinstance(number, ir.FloatType) else 8
+
+
+def _splat(builder: Any, number: Any) -> Any:
+    vector = ir.VectorType(number.type, LANES)
+    one = builder.insert_element(ir.Constant(vector, ir.Undefined), number, _int(0))
+    return builder.shuffle_vector(one, one, _lanes([0] * LANES))
+
+
+def _multiply_add(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    return builder.fadd(builder.fmul(a, b, flags=CONTRACT), c, flags=CONTRACT)
+
+
+def _add_halves(builder: Any, x: Any, y: Any, width: Any) -> Any:
+    """Add the two halves of every run of width lanes, first of x, then of y."""
+    low = [k for k in range(2 * LANES) if k % width < width // 2]
+    high = [k + width // 2 for k in low]
+    return builder.fadd(builder.shuffle_vector(x, y, _lanes(low)), builder.shuffle_vector(x, y, _lanes(high)))
