@@ -3,22 +3,22 @@
 import json
 import sys
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Annotated, Any
 
 import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from metareplay import bench as benchmarks
 from metareplay import data as datasets
 from metareplay import demo as demonstration
 from metareplay.errors import MetareplayError
 from metareplay.experiment import IMAGES, LEARNERS, MEMORIES, STREAMS, Experiment
-from metareplay.files import exists, remove
-from metareplay.loop import Run
+from metareplay.jobs import carry_out_all, count_jobs
 from metareplay.record import Record
-from metareplay.report import plot_tasks, spread, table
+from metareplay.report import bench_table, plot_tasks, table
 from metareplay.version import __version__
 
 app = typer.Typer(
@@ -62,8 +62,9 @@ def run(
     images: Annotated[str, typer.Option(help=f"Where images come from: {', '.join(IMAGES)}.")] = "mnist",
     test_examples: Annotated[int | None, typer.Option(help="Test images of each task; default: all.")] = None,
     seed: Annotated[int, typer.Option(help="The first seed: of the stream, the first weights and every draw.")] = 0,
-    seeds: Annotated[int, typer.Option(help="How many seeds to run, one after the other.")] = 1,
-    engine: Annotated[str, typer.Option(help="auto, torch, cpu or cuda: who does the arithmetic.")] = "auto",
+    seeds: Annotated[int, typer.Option(help="How many seeds to run.")] = 1,
+    jobs: Annotated[str, typer.Option(help="Runs at a time: a number, or auto for one on each core.")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, torch or cpu: who does the arithmetic.")] = "auto",
     full_matrix: Annotated[bool, typer.Option("--full-matrix", help="Measure every task after every task.")] = False,
     records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Do not go on from an interrupted run.")] = False,
@@ -104,7 +105,9 @@ def run(
         )
         for one in range(seed, seed + seeds)
     ]
-    found = [_carry_out(one, f"{learner}, seed {one.seed}", records, fresh, full_matrix) for one in experiments]
+    labelled = [(f"{learner}, seed {one.seed}", one) for one in experiments]
+    at_once = count_jobs(jobs)
+    found = carry_out_all(labelled, records, aside, jobs=at_once, fresh=fresh, full_matrix=full_matrix)
     if as_json:
         _print_json(found[0].to_json() if seeds == 1 else _summary(found))
     else:
@@ -119,14 +122,41 @@ def demo(
     memory: Annotated[int, typer.Option(help="Examples held in memory.")] = 200,
     seed: Annotated[int, typer.Option(help="The seed of everything.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the records and the picture.")] = Path("demo"),
+    jobs: Annotated[str, typer.Option(help="Runs at a time: a number, or auto for one on each core.")] = "auto",
 ) -> None:
     """Online learning, ER and MER on MNIST Rotations: a table and a picture in a few minutes."""
     experiments = demonstration.experiments(tasks, examples, memory, seed)
-    found = {title: _carry_out(one, title, out) for title, one in experiments.items()}
+    ran = carry_out_all(list(experiments.items()), out, aside, jobs=count_jobs(jobs))
+    found = dict(zip(experiments, ran, strict=True))
     title = f"MNIST Rotations, {tasks} tasks of {examples} examples, memory {memory}"
     _print_table(table({name: [record] for name, record in found.items()}, title))
     plot_tasks(found, out / demonstration.PICTURE, title)
     aside.print(f"picture: {out / demonstration.PICTURE}; records: {out}/", highlight=False)
+
+
+@app.command()
+def bench(
+    engine: Annotated[str, typer.Option(help="auto, torch or cpu: whom to time.")] = "auto",
+    rounds: Annotated[int, typer.Option(help="Turns that our engine and the torch loop take; medians are shown.")] = 7,
+    seconds: Annotated[float, typer.Option(help="Seconds of one turn.")] = 0.5,
+    quick: Annotated[bool, typer.Option("--quick", help="Only the first setting, shortly: does it work?")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Time a step of our engines against a clean torch loop, in turns, one thread; and how the cost grows."""
+    headline = benchmarks.SETTINGS[:1] if quick else (*benchmarks.SETTINGS, *benchmarks.BASELINES)
+    growth = () if quick else benchmarks.GROWTH
+    timings = []
+    with aside.status("timing") as status:
+        for number, setting in enumerate((*headline, *growth), 1):
+            status.update(f"timing {number}/{len(headline) + len(growth)}: {setting.name}")
+            timings.append(benchmarks.measure(setting, engine, 2 if quick else rounds, 0.1 if quick else seconds))
+    document = benchmarks.document(timings[: len(headline)], timings[len(headline) :])
+    if as_json:
+        _print_json(document)
+        return
+    _print_table(bench_table(timings[: len(headline)], "A step against a clean torch loop, one core"))
+    if growth:
+        _print_table(bench_table(timings[len(headline) :], "How the cost of a step grows (else k=101, s=10, 5120)"))
 
 
 @data_app.command()
@@ -159,31 +189,9 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _carry_out(
-    experiment: Experiment, label: str, folder: Path, fresh: bool = False, full_matrix: bool = False
-) -> Record:
-    """Run an experiment with a progress bar, go on from its checkpoint if there is one, and write its record."""
-    learner, stream = experiment.build()
-    work = Run(learner, stream, full_matrix=full_matrix)
-    work.path = folder / f".{work.key}.ckpt"
-    if fresh:
-        remove(work.path)
-    elif exists(work.path):
-        aside.print(f"{label}: going on from {work.path}", highlight=False, soft_wrap=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress("{task.description}", *columns, console=aside, transient=True, disable=not aside.is_terminal) as bar:
-        line = bar.add_task(label, total=stream.total)
-        for step in work.steps():
-            where = f"task {min(step.task + 1, stream.tasks)}/{stream.tasks}"
-            bar.update(line, completed=step.seen, description=f"{label}: {step.doing}, {where}")
-    record = work.record()
-    record.write(folder)
-    remove(work.path)
-    return record
-
-
 def _summary(records: list[Record]) -> dict[str, Any]:
-    metrics = {name: spread([getattr(record, name) for record in records]) for name in ("ra", "la", "bti", "fti")}
+    values = {name: [getattr(record, name) for record in records] for name in ("ra", "la", "bti", "fti")}
+    metrics = {name: {"mean": fmean(found), "std": stdev(found)} for name, found in values.items()}
     return {"summary": metrics, "records": [record.to_json() for record in records]}
 
 

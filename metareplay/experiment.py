@@ -63,10 +63,10 @@ class Experiment:
     images: str = "mnist"
     test_examples: int | None = None  # None: the whole test set
     seed: int = 0  # of the stream, the first weights and the learner
-    engine: Literal["auto", "torch", "cpu", "cuda"] = "auto"
+    engine: Literal["auto", "torch", "cpu"] = "auto"
 
     def build(self) -> tuple[Learner, Stream]:
-        """The learner with its first weights, and the stream; nothing has been read or computed yet."""
+        """The learner with its first weights, and the stream; nothing has been computed yet."""
         kind = _named("learner", self.learner, LEARNERS)
         if self.seed >= 2**32:
             raise InputError(f"seed={self.seed}: use a whole number from 0 to 2**32 - 1")

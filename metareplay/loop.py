@@ -20,7 +20,7 @@ from metareplay.networks import TaskModule
 from metareplay.record import Record, now, run_key, versions
 from metareplay.streams.stream import Chunk, Stream
 
-SAVE_EVERY = 60.0  # seconds between checkpoints within a task
+SAVE_EVERY = 20.0  # seconds between checkpoints
 
 
 @final
@@ -29,7 +29,7 @@ class Progress:
     """How far a run is."""
 
     doing: str  # "learning" or "evaluating"
-    task: int  # tasks finished so far
+    finished: int  # tasks whose last example was learned
     seen: int  # examples learned
     total: int | None  # examples in all, if the stream knows
 
@@ -66,6 +66,7 @@ class Run:
             raise InputError("run measures accuracy, which regression has not: use observe_many and outputs instead")
         self.accuracy: Matrix = np.full((tasks + 1, tasks), math.nan)
         self._wanted = np.ones_like(self.accuracy, np.bool_) if full_matrix else needed(tasks)
+        self._size = 16  # examples to learn before the next look
         self._finished = 0  # tasks whose last example was learned
         self._seconds = {"learn": 0.0, "evaluate": 0.0}
         self._settings = {f"stream.{name}": value for name, value in stream.settings().items()}
@@ -78,19 +79,19 @@ class Run:
         elif self.learner.seen:
             raise InputError(f"this learner has already seen {self.learner.seen} examples: give run a new one")
         if self.learner.seen == 0:
-            self._save()  # a path that cannot be written is known before the work
+            self.save()  # a path that cannot be written is known before the work
             yield from self._evaluate()
         saved = time.monotonic()
         for chunk in self.stream.chunks(self.learner.seen):
             self._expect(chunk)
             if chunk.task > self._finished:
                 yield from self._finish_task()
-                self._save()
-            self._learn(chunk)
-            if time.monotonic() - saved > SAVE_EVERY:
-                self._save()
-                saved = time.monotonic()
-            yield self._progress("learning")
+            for piece in self._pieces(chunk):
+                self._learn(piece)
+                if time.monotonic() - saved > SAVE_EVERY:
+                    self.save()
+                    saved = time.monotonic()
+                yield self._progress("learning")
         if self.learner.seen == 0:
             raise InputError("the stream is empty: give it at least one example")
         if self._finished + 1 < self.stream.tasks:
@@ -100,7 +101,7 @@ class Run:
             )
         if self._finished < self.stream.tasks:
             yield from self._finish_task()
-        self._save()
+        self.save()
 
     @property
     def key(self) -> str:
@@ -132,6 +133,17 @@ class Run:
         self.learner.observe_many(chunk.xs, chunk.ys, task=chunk.task)
         self._seconds["learn"] += time.perf_counter() - start
 
+    def _pieces(self, chunk: Chunk) -> Iterator[Chunk]:
+        """The chunk in pieces that take about half a second each, so that progress is seen and Ctrl-C is heard."""
+        at = 0
+        while at < len(chunk):
+            piece = Chunk(chunk.xs[at : at + self._size], chunk.ys[at : at + self._size], chunk.task)
+            start = time.perf_counter()
+            yield piece
+            took = time.perf_counter() - start
+            at += self._size
+            self._size = 2 * self._size if took < 0.25 else max(1, self._size // 2) if took > 1 else self._size
+
     def _finish_task(self) -> Iterator[Progress]:
         self._finished += 1
         yield from self._evaluate()
@@ -145,7 +157,7 @@ class Run:
             start = time.perf_counter()
             examples = self.stream.test(task)
             labels = self.learner.predict(examples.xs, task if isinstance(self.learner.model, TaskModule) else None)
-            right = labels.cpu() == examples.ys
+            right = labels.cpu() == examples.ys.cpu()
             self.accuracy[self._finished, task] = 100 * right.double().mean().item()
             self._seconds["evaluate"] += time.perf_counter() - start
 
@@ -161,7 +173,8 @@ class Run:
     def _progress(self, doing: str) -> Progress:
         return Progress(doing, self._finished, self.learner.seen, self.stream.total)
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write the checkpoint, if the run has one."""
         if self.path is not None:
             accuracy = [[None if math.isnan(value) else value for value in row] for row in self.accuracy.tolist()]
             state = {"accuracy": accuracy, "finished": self._finished, "seconds": self._seconds}

@@ -73,6 +73,12 @@ EVERY: dict[str, Make] = {
     "mer-official": lambda **o: mr.MER(mlp(), memory=mr.Reservoir(9, rule="official"), beta=0.3, s=2, k=4, seed=7, **o),
     "mer-cnn": lambda **o: mr.MER(cnn(), memory=reservoir(), lr=0.1, beta=0.3, s=2, k=4, clip=1.0, seed=7, **o),
     "mer-heads": lambda **o: mr.MER(heads(), memory=reservoir(), lr=0.1, beta=0.3, s=2, k=4, seed=7, **o),
+    "online-torch": lambda **o: mr.Online(mlp(), lr=0.1, seed=7, engine="torch", **o),
+    "ewc-torch": lambda **o: mr.EWC(mlp(), lr=0.1, strength=5.0, fisher_examples=4, seed=7, engine="torch", **o),
+    "gem-torch": lambda **o: mr.GEM(mlp(), memory=mr.Ring(9, TASKS), lr=0.1, seed=7, engine="torch", **o),
+    "er-torch": lambda **o: mr.ER(mlp(), memory=reservoir(), lr=0.1, k=5, seed=7, engine="torch", **o),
+    "mer-torch": lambda **o: mr.MER(mlp(), memory=reservoir(), beta=0.3, s=2, k=4, seed=7, engine="torch", **o),
+    "mer-clip": lambda **o: mr.MER(mlp(), memory=reservoir(), beta=0.3, s=2, k=4, clip=0.3, seed=7, **o),
     "mer-one-big-batch": lambda **o: mr.MEROneBigBatch(mlp(), memory=reservoir(), gamma=0.3, s=2, k=4, seed=7, **o),
     "mer-current-rate": lambda **o: mr.MERCurrentRate(mlp(), memory=reservoir(), gamma=0.3, s=3, k=4, seed=7, **o),
 }

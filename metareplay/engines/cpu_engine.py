@@ -38,6 +38,7 @@ class CpuEngine(Engine):
             self._kernel = _Kernel(self.weights, self.chain, self.loss, self.clip)
         learned = self._kernel.run(plan, table, pull, careful=False)
         if learned < len(plan):
+            self._kernel.clear()
             learned = self._kernel.run(plan, table, pull, careful=True)
         self.weights.theta.copy_(self._kernel.weights())
         return Outcome(learned)
@@ -82,16 +83,16 @@ class _Kernel:
         self._module_weights = weights
         self._theta = weights.theta.numpy()
         self._number: Any = self._theta.dtype.type
-        self._inputs = chain.widths[0]
         self._loss = {
             LossKind.CROSS_ENTROPY: packed.CROSS_ENTROPY,
             LossKind.SQUARED_ERROR: packed.SQUARED_ERROR,
             LossKind.HUBER: packed.HUBER,
         }[loss]
         self._clip = self._number(np.inf if clip is None else clip)
-        self._net = packed.make_net(chain.widths, self._theta.dtype)
+        self._widths = chain.widths
+        self._net = packed.make_net(self._widths, self._theta.dtype)
         self._room = packed.make_batch(self._net, 1)  # for plans whose batches are one step
-        self._table = packed.sparse_rows(0, self._inputs, self._theta.dtype)
+        self._table = packed.sparse_rows(0, self._widths[0], self._theta.dtype)
         self._copied = np.zeros(0, np.int64)  # Table.writes of each row when it was packed
 
     def run(self, plan: Plan, table: Table, pull: Pull | None, careful: bool) -> int:
@@ -112,6 +113,10 @@ class _Kernel:
                 careful,
             )
 
+    def clear(self) -> None:
+        """Forget everything, also what is not finite."""
+        self._net = self._packed.make_net(self._widths, self._theta.dtype)
+
     def weights(self) -> Tensor:
         """The net's weights as a flat vector in the module's order."""
         theta = np.empty_like(self._theta)
@@ -121,7 +126,7 @@ class _Kernel:
     def _pack(self, table: Table, plan: Plan) -> None:
         """Bring the packed rows that the plan visits up to date."""
         if len(self._copied) < len(table.writes):
-            self._table = self._packed.sparse_rows(len(table.writes), self._inputs, self._theta.dtype)
+            self._table = self._packed.sparse_rows(len(table.writes), self._widths[0], self._theta.dtype)
             self._copied = np.zeros(len(table.writes), np.int64)
         visited = np.zeros(len(table.writes), np.bool_)
         visited[plan.rows] = True

@@ -1,0 +1,158 @@
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import metareplay as mr
+
+
+def mer(seed: int = 0, gamma: float = 1.0) -> mr.MER:
+    net = mr.networks.mlp(6, (8, 7), 3, seed=1)
+    return mr.MER(net, memory=mr.Reservoir(10), lr=0.1, beta=0.3, gamma=gamma, s=2, k=4, seed=seed, engine="cpu")
+
+
+def examples(count: int = 40) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.rand(count, 6, generator=generator), torch.randint(3, (count,), generator=generator)
+
+
+QUALIFY: dict[str, Callable[[], nn.Module]] = {
+    "mlp": lambda: mr.networks.mlp(6, (8, 7), 3),
+    "own": lambda: nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)),
+    "nested": lambda: nn.Sequential(nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.ReLU()), nn.Linear(5, 3)),
+    "one layer": lambda: nn.Linear(6, 3),
+    "float64": lambda: mr.networks.mlp(6, (8, 7), 3).double(),
+}
+
+
+def frozen() -> nn.Module:
+    net = mr.networks.mlp(6, (8, 7), 3)
+    net[1].requires_grad_(False)
+    return net
+
+
+def hooked() -> nn.Module:
+    net = mr.networks.mlp(6, (8, 7), 3)
+    net[1].register_forward_hook(lambda *arguments: 2 * arguments[2])
+    return net
+
+
+def tied() -> nn.Module:
+    net = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6))
+    net[2].weight = net[0].weight
+    return net
+
+
+DO_NOT: dict[str, Callable[[], nn.Module]] = {
+    "another activation": lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)),
+    "relu at the end": lambda: nn.Sequential(nn.Linear(6, 3), nn.ReLU()),
+    "no bias": lambda: nn.Sequential(nn.Linear(6, 5, bias=False), nn.ReLU(), nn.Linear(5, 3)),
+    "dropout": lambda: nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Dropout(), nn.Linear(5, 3)),
+    "half": lambda: mr.networks.mlp(6, (8, 7), 3).bfloat16(),
+    "frozen": frozen,
+    "hooked": hooked,
+    "tied": tied,
+}
+
+
+@pytest.mark.parametrize("make", QUALIFY.values(), ids=QUALIFY.keys())
+def test_chosen_for_any_chain_of_linear_and_relu(make: Callable[[], nn.Module]) -> None:
+    learner = mr.Online(make(), lr=0.1)
+    assert learner.compute.name == "cpu"
+    learner.observe_many(*examples())
+    assert learner.seen == 40
+
+
+@pytest.mark.parametrize("make", DO_NOT.values(), ids=DO_NOT.keys())
+def test_any_other_model_quietly_uses_torch(make: Callable[[], nn.Module]) -> None:
+    learner = mr.Online(make(), lr=0.1)
+    assert learner.compute.name == "torch"
+    with pytest.raises(mr.InputError, match="engine 'cpu' needs"):
+        mr.Online(make(), lr=0.1, engine="cpu")
+
+
+def test_losses_and_optimizers_that_do_not_qualify() -> None:
+    net = mr.networks.mlp(6, (8,), 3)
+    assert mr.Online(net, loss=nn.CrossEntropyLoss()).compute.name == "cpu"
+    assert mr.Online(net, loss=nn.CrossEntropyLoss(label_smoothing=0.1)).compute.name == "torch"
+    assert mr.Online(net, loss=lambda outputs, ys: functional.cross_entropy(outputs, ys)).compute.name == "torch"
+    assert mr.ER(net, optimizer="adam").compute.name == "torch"
+    assert mr.ER(net, clip=1.0).compute.name == "torch"
+
+
+def test_the_users_module_holds_the_weights_afterwards() -> None:
+    net = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+    before = [p.detach().clone() for p in net.parameters()]
+    learner = mr.MER(net, memory=mr.Reservoir(5), s=2, k=3)
+    learner.observe_many(*examples())
+    assert all(not torch.equal(p, q) for p, q in zip(net.parameters(), before, strict=True))
+    assert torch.equal(nn.utils.parameters_to_vector(net.parameters()), learner.weights.theta)
+
+
+@pytest.mark.parametrize("where", [0, 1, 23, 39])
+@pytest.mark.parametrize("gamma", [1.0, 0.5])
+def test_overflow_stops_at_its_example_undoes_and_names_it(where: int, gamma: float) -> None:
+    xs, ys = examples()
+    poison = xs.clone()
+    poison[where] = 3e38
+    learner, healthy = mer(gamma=gamma), mer(gamma=gamma)
+    with pytest.raises(mr.NonFiniteError, match=f"example {where} of the stream"):
+        learner.observe_many(poison, ys)
+    healthy.observe_many(xs[:where], ys[:where])
+    assert learner.seen == healthy.seen == where
+    torch.testing.assert_close(learner.weights.theta, healthy.weights.theta, rtol=0, atol=0)
+    if where:
+        assert torch.equal(learner.memory.examples().xs, healthy.memory.examples().xs)
+    learner.observe_many(xs[where:], ys[where:])
+    healthy.observe_many(xs[where:], ys[where:])
+    assert torch.equal(learner.weights.theta, healthy.weights.theta)
+
+
+def test_weights_that_overflow_without_a_loss_that_does() -> None:
+    learner = mr.Online(mr.networks.mlp(2, (), 2), lr=1e38)
+    learner.observe(torch.zeros(2), 0)
+    before = learner.weights.theta.clone()
+    with pytest.raises(mr.NonFiniteError, match="example 1 "):
+        learner.observe_many(torch.full((3, 2), 100.0), torch.tensor([1, 1, 1]))
+    assert torch.equal(learner.weights.theta, before)
+
+
+def test_exact_resume(tmp_path: Path) -> None:
+    xs, ys = examples()
+    whole = mer()
+    whole.observe_many(xs, ys)
+    learner = mer()
+    learner.observe_many(xs[:17], ys[:17])
+    learner.save(tmp_path / "run.ckpt")
+    learner = mr.load(tmp_path / "run.ckpt", mr.networks.mlp(6, (8, 7), 3))  # type: ignore[assignment]
+    assert learner.compute.name == "cpu"
+    learner.observe_many(xs[17:], ys[17:])
+    assert torch.equal(learner.weights.theta, whole.weights.theta)
+
+
+def test_a_result_does_not_depend_on_what_runs_beside_it() -> None:
+    xs, ys = examples(400)
+
+    def work(seed: int) -> Tensor:
+        learner = mer(seed=seed)
+        learner.observe_many(xs, ys)
+        return learner.weights.theta
+
+    alone = [work(seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        beside = list(pool.map(work, range(4)))
+    assert all(torch.equal(one, other) for one, other in zip(alone, beside, strict=True))
+
+
+def test_the_memory_may_be_larger_than_what_was_packed_before() -> None:
+    """Chunks of growing size: the packed copy of the table grows with it and stays right."""
+    xs, ys = examples(300)
+    one, many = mer(), mer()
+    one.observe_many(xs, ys)
+    for start, end in ((0, 1), (1, 3), (3, 100), (100, 101), (101, 300)):
+        many.observe_many(xs[start:end], ys[start:end])
+    assert torch.equal(one.weights.theta, many.weights.theta)

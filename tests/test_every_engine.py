@@ -1,0 +1,133 @@
+"""Every faster engine draws the same rows and lands on the same weights as the torch engine."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+
+import metareplay as mr
+
+TASKS = 3
+Learners = Callable[..., mr.Learner]
+
+REPLAYING: dict[str, Learners] = {
+    "mer": lambda net, memory, o: mr.MER(net, memory=memory, beta=o["beta"], gamma=o["gamma"], s=o["s"], **o["rest"]),
+    "mer-one-big-batch": lambda net, memory, o: mr.MEROneBigBatch(
+        net, memory=memory, gamma=o["gamma"], s=o["s"], **o["rest"]
+    ),
+    "mer-current-rate": lambda net, memory, o: mr.MERCurrentRate(
+        net, memory=memory, gamma=o["gamma"], s=o["s"], **o["rest"]
+    ),
+    "er": lambda net, memory, o: mr.ER(net, memory=memory, **o["rest"] | {"clip": None}),
+    "er-tasks": lambda net, memory, o: mr.ERTasks(net, memory=memory, **o["rest"] | {"clip": None}),
+}
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> dict[str, Any]:
+    return {
+        "hidden": tuple(draw(st.lists(st.integers(1, 40), max_size=3))),
+        "inputs": draw(st.integers(1, 40)),
+        "outputs": draw(st.integers(1, 20)),
+        "capacity": draw(st.integers(1, 30)),
+        "zeros": draw(st.sampled_from([0.0, 0.5, 0.9, 1.0])),
+        "images": draw(st.booleans()),
+        "seed": draw(st.integers(0, 1000)),
+        "beta": draw(st.sampled_from([0.01, 0.3, 1.0])),
+        "gamma": draw(st.sampled_from([0.3, 1.0])),
+        "s": draw(st.integers(1, 3)),
+        "rest": {
+            "k": draw(st.integers(1, 20)),
+            "lr": draw(st.sampled_from([0.01, 0.1])),
+            "clip": draw(st.sampled_from([None, 0.05, 10.0])),
+        },
+    }
+
+
+def data(case: dict[str, Any], count: int = 25) -> tuple[Tensor, Tensor, Tensor]:
+    rng = np.random.default_rng(case["seed"])
+    xs = rng.random((count, case["inputs"])) * (rng.random((count, case["inputs"])) >= case["zeros"])
+    made = torch.from_numpy((255 * xs).astype(np.uint8)) if case["images"] else torch.from_numpy(xs)
+    return made, torch.from_numpy(rng.integers(0, case["outputs"], count)), torch.arange(count) * TASKS // count
+
+
+def distance(one: mr.Learner, other: mr.Learner) -> float:
+    return float((one.weights.theta - other.weights.theta).norm() / one.weights.theta.norm())
+
+
+def both(make: Callable[[str], mr.Learner], given: tuple[Tensor, ...]) -> tuple[mr.Learner, mr.Learner]:
+    learners = make("torch"), make("cpu")
+    for learner in learners:
+        for part in (slice(0, 7), slice(7, None)):
+            learner.observe_many(*(values[part] for values in given))
+    assert [learner.compute.name for learner in learners] == ["torch", "cpu"]
+    return learners
+
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("make", REPLAYING.values(), ids=REPLAYING.keys())
+@given(case=cases())
+@settings(max_examples=25)
+def test_replay(make: Learners, dtype: torch.dtype, case: dict[str, Any]) -> None:
+    def learner(engine: str) -> mr.Learner:
+        net = mr.networks.mlp(case["inputs"], case["hidden"], case["outputs"], seed=case["seed"]).to(dtype)
+        rest = case["rest"] | {"engine": engine, "seed": case["seed"]}
+        return make(net, mr.Reservoir(case["capacity"]), case | {"rest": rest})
+
+    one, other = both(learner, data(case))
+    assert distance(one, other) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@given(case=cases(), strength=st.sampled_from([0.0, 3.0]))
+@settings(max_examples=25)
+def test_online_ewc_and_gem(dtype: torch.dtype, case: dict[str, Any], strength: float) -> None:
+    def net() -> nn.Module:
+        return mr.networks.mlp(case["inputs"], case["hidden"], case["outputs"], seed=case["seed"]).to(dtype)
+
+    lr, clip = case["rest"]["lr"], case["rest"]["clip"]
+    kinds: list[Callable[[str], mr.Learner]] = [
+        lambda engine: mr.Online(net(), lr=lr, clip=clip, engine=engine),
+        lambda engine: mr.EWC(net(), lr=lr, clip=clip, strength=strength, fisher_examples=4, engine=engine),
+        lambda engine: mr.GEM(net(), lr=lr, clip=clip, strength=strength, memory=mr.Ring(12, TASKS), engine=engine),
+    ]
+    for kind in kinds:
+        one, other = both(kind, data(case))
+        assert distance(one, other) < 10 * TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("loss", [functional.mse_loss, functional.huber_loss, nn.MSELoss(), nn.HuberLoss()])
+@given(case=cases())
+@settings(max_examples=10)
+def test_regression(loss: Any, case: dict[str, Any]) -> None:
+    xs, _, tasks = data(case | {"images": False})
+    ys = 3 * torch.from_numpy(np.random.default_rng(1).standard_normal((len(xs), case["outputs"])))
+
+    def learner(engine: str) -> mr.Learner:
+        net = mr.networks.mlp(case["inputs"], case["hidden"], case["outputs"], seed=case["seed"]).double()
+        memory = mr.Reservoir(case["capacity"])
+        return mr.MER(net, memory=memory, lr=0.01, beta=0.3, s=2, k=4, loss=loss, regression=True, engine=engine)
+
+    one, other = both(learner, (xs, ys, tasks))
+    assert distance(one, other) < 1e-12
+
+
+def test_reptile() -> None:
+    xs, ys = torch.rand(30, 6), torch.arange(30) % 3
+    learners = [
+        mr.Reptile(mr.networks.mlp(6, (8,), 3), lr=0.2, beta=0.4, s=3, k=5, engine=engine)
+        for engine in ("torch", "cpu")
+    ]
+    for learner in learners:
+        learner.train(xs, ys, updates=8)
+    assert [learner.compute.name for learner in learners] == ["torch", "cpu"]
+    torch.testing.assert_close(learners[0].weights.theta, learners[1].weights.theta)
