@@ -118,13 +118,13 @@ def run(
 @app.command()
 def demo(
     tasks: Annotated[int, typer.Option(help="Tasks in the stream.")] = 20,
-    examples: Annotated[int, typer.Option(help="Examples of each task.")] = 100,
-    memory: Annotated[int, typer.Option(help="Examples held in memory.")] = 200,
+    examples: Annotated[int, typer.Option(help="Examples of each task.")] = 1000,
+    memory: Annotated[int, typer.Option(help="Examples held in memory.")] = 500,
     seed: Annotated[int, typer.Option(help="The seed of everything.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the records and the picture.")] = Path("demo"),
     jobs: Annotated[str, typer.Option(help="Runs at a time: a number, or auto for one on each core.")] = "auto",
 ) -> None:
-    """Online learning, ER and MER on MNIST Rotations: a table and a picture in a few minutes."""
+    """Online learning, EWC, GEM, ER and MER on MNIST Rotations, the paper's setting: a table and a picture."""
     experiments = demonstration.experiments(tasks, examples, memory, seed)
     ran = carry_out_all(list(experiments.items()), out, aside, jobs=count_jobs(jobs))
     found = dict(zip(experiments, ran, strict=True))

@@ -90,14 +90,18 @@ class Chain:
             )
         shares = torch.cat([values[0].new_full((size, 1), 1 / size) for size in sizes])
         delta = _slope(values[-1], ys, loss) * shares
-        found: list[list[Tensor]] = [[] for _ in sizes]
+        found = inputs.new_empty(len(sizes), sum(p.numel() for layer in self.layers for p in layer.parameters()))
+        end = found.shape[1]
         for number, layer in reversed(list(enumerate(self.layers))):
             below = values[number] if number == 0 else values[number].relu()
-            for group, (d, x) in enumerate(zip(delta.split(sizes), below.split(sizes), strict=True)):
-                found[group][:0] = [(d.T @ x).reshape(-1), d.sum(0)]
+            middle, start = end - layer.out_features, end - layer.out_features - layer.weight.numel()
+            for group, d, x in zip(found, delta.split(sizes), below.split(sizes), strict=True):
+                torch.mm(d.T, x, out=group[start:middle].view_as(layer.weight))
+                torch.sum(d, 0, out=group[middle:end])
             if number:
                 delta = (delta @ layer.weight) * (values[number] > 0)
-        return torch.stack([torch.cat(parts) for parts in found])
+            end = start
+        return found
 
 
 def _slope(outputs: Tensor, ys: Tensor, loss: LossKind) -> Tensor:

@@ -73,41 +73,51 @@ def project(gradient: Tensor, constraints: Tensor, strength: float = 0.0) -> Ten
 
     At strength 0 this is the vector closest to g that satisfies G g >= 0 (the dual of GEM's quadratic program). After
     the shift u = v - strength it is a non-negative least-squares problem in as many unknowns as there are tasks, solved
-    by an active set on the rows' Gram matrix: rank-deficient, duplicate and zero rows do no harm.
+    by an active set from inner products alone: rank-deficient, duplicate and zero rows do no harm. What is not finite
+    gives NaN.
 
     >>> project(torch.tensor([1.0, -1.0]), torch.tensor([[0.0, 2.0]]))
     tensor([1., 0.])
     """
-    g, rows = gradient.double(), constraints.double()
-    if not bool(torch.isfinite(g).all() & torch.isfinite(rows).all()):
-        return torch.full_like(gradient, torch.nan)
-    if not bool((rows @ g < 0).any()):
+    if not len(constraints):
         return gradient
-    norms = rows.norm(dim=1)
-    g = g + strength * rows.sum(0)
-    unit = rows[norms > 0] / norms[norms > 0, None]
-    u = _nearest_cone(unit, g)
-    projected: Tensor = g + u @ unit
-    return projected.to(gradient)
+    dots = constraints @ gradient
+    tiny_or_huge = bool((dots.abs() < 1e-30).any()) or not bool(torch.isfinite(dots).all())
+    if bool((dots >= 0).all()) and not tiny_or_huge:
+        return gradient
+    products = constraints @ constraints.T
+    if tiny_or_huge or not bool(torch.isfinite(products).all()):
+        if gradient.dtype != torch.float64:
+            return project(gradient.double(), constraints.double(), strength).to(gradient.dtype)
+        if not bool(torch.isfinite(dots).all() & torch.isfinite(products).all()):
+            return torch.full_like(gradient, torch.nan)
+        if bool((dots >= 0).all()):
+            return gradient
+    v = strength + _dual(products.double(), dots.double() + strength * products.double().sum(1))
+    return gradient + v.to(gradient) @ constraints
 
 
-def _nearest_cone(unit: Tensor, g: Tensor) -> Tensor:
-    """u >= 0 that minimises |g + u @ unit|, from inner products alone.
+def _dual(products: Tensor, dots: Tensor) -> Tensor:
+    """u >= 0 that minimises |g + G' u|, from G G' and G g.
 
-    With unit unit' = V diag(w) V', the objective is |R u + c|^2 + constant, R = w^(1/2) V', c = w^(-1/2) V' unit g.
+    With rows scaled to length 1 and G G' = V diag(w) V' the objective is |R u + c|^2 + constant, R = w^(1/2) V' and
+    c = w^(-1/2) V' G g.
     """
     from scipy.optimize import lsq_linear, nnls  # here, because it takes long to import
 
-    scale = g.norm()
-    values, vectors = torch.linalg.eigh(unit @ unit.T)
-    kept = values > 1e-12 * values.amax(dim=0, keepdim=True).clamp(min=0) if len(values) else values > 0
-    if not bool(scale > 0) or not bool(kept.any()):
-        return unit.new_zeros(len(unit))
+    norms = products.diagonal().sqrt()
+    there = norms > 0
+    values, vectors = torch.linalg.eigh(products[there][:, there] / norms[there, None] / norms[there])
+    kept = values > 1e-12 * len(values)
     roots, directions = values[kept].sqrt(), vectors[:, kept].T
     r = (roots[:, None] * directions).cpu().numpy()
-    c = (directions @ (unit @ (g / scale)) / roots).cpu().numpy()
-    try:
-        u, _ = nnls(r, -c)
-    except RuntimeError:  # it went round in circles; this one cannot
-        u = lsq_linear(r, -c, bounds=(0, np.inf)).x
-    return torch.as_tensor(u).to(g).mul_(scale)
+    c = (directions @ (dots[there] / norms[there]) / roots).cpu().numpy()
+    scale = float(np.abs(c).max(initial=0.0))
+    u = torch.zeros_like(norms)
+    if scale > 0:
+        try:
+            found, _ = nnls(r, -c / scale)
+        except RuntimeError:  # it went round in circles; this one cannot
+            found = lsq_linear(r, -c / scale, bounds=(0, np.inf)).x
+        u[there] = torch.as_tensor(found).to(u) * scale / norms[there]
+    return u
