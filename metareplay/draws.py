@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from metareplay.errors import InputError
 
 Ints = NDArray[np.int64]
+Fractions = NDArray[np.float64]
 _Words = NDArray[np.uint64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -48,14 +49,17 @@ class Draws:
 
     def integers(self, purpose: Purpose, example: int, count: int, high: int) -> Ints:
         """`count` independent integers in [0, high) for one example, with replacement."""
-        state = self._states(purpose, np.array([example], np.uint64))
-        words = _mix(state + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN)
-        return _below(words, np.float64(high))
+        return below(self.fractions(purpose, example, 1, count)[0], high)
 
     def each(self, purpose: Purpose, first: int, highs: Ints) -> Ints:
         """One integer in [0, high) for each of the examples first, first + 1, ..."""
-        states = self._states(purpose, np.arange(first, first + len(highs), dtype=np.uint64))
-        return _below(_mix(states + _GOLDEN), highs.astype(np.float64))
+        return below(self.fractions(purpose, first, len(highs), 1)[:, 0], highs)
+
+    def fractions(self, purpose: Purpose, first: int, examples: int, count: int) -> Fractions:
+        """`count` numbers in [0, 1) for each of the examples first, first + 1, ..., one example a row."""
+        states = self._states(purpose, np.arange(first, first + examples, dtype=np.uint64))
+        words = _mix(states[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN)
+        return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def word(self, purpose: Purpose, example: int) -> int:
         """One 63-bit number for one example: a seed for somebody else's generator."""
@@ -72,7 +76,6 @@ def _mix(words: _Words) -> _Words:
     return words ^ (words >> np.uint64(31))
 
 
-def _below(words: _Words, high: NDArray[np.float64] | np.float64) -> Ints:
-    """floor(u * high) with u the top 53 bits as a fraction: off uniform by less than high / 2**53."""
-    fractions = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+def below(fractions: Fractions, high: int | Ints) -> Ints:
+    """Whole numbers in [0, high): floor(u * high), off uniform by less than high / 2**53."""
     return (fractions * high).astype(np.int64)

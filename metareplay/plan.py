@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from metareplay.draws import Draws, Ints, Purpose
+from metareplay.draws import Draws, Fractions, Ints, Purpose, below
 from metareplay.memories.memory import Memory
 
 
@@ -69,6 +69,8 @@ class Sampler:
         self._memory, self._draws, self._first = memory, draws, first
         self._count = len(memory)
         self._fresh: set[int] = set()  # slots filled for the first time in this chunk
+        self._ahead: Fractions | None = None
+        self._places = draws.fractions(Purpose.PLACE, first, len(tasks), 1)[:, 0]
         self._at = 0
 
     def sample(self, batches: int, size: int) -> Ints:
@@ -77,14 +79,16 @@ class Sampler:
         While fewer than `size` examples are held, a batch has only as many draws as there are examples, as in the
         official code; from an empty memory nothing is drawn.
         """
+        if self._ahead is None:  # for the whole chunk at once
+            self._ahead = self._draws.fractions(Purpose.REPLAY, self._first, len(self.slots), batches * size)
         size = min(size, self._count)
-        drawn = self._draws.integers(Purpose.REPLAY, self._first + self._at, batches * size, self._count)
+        drawn = below(self._ahead[self._at, : batches * size], self._count)
         rows: Ints = self._memory.row_of[self._memory.order[drawn]]
         return rows.reshape(batches, size)
 
     def position(self, size: int) -> int:
         """A random place for the current example among `size` others: before the first, ..., after the last."""
-        return int(self._draws.integers(Purpose.PLACE, self._first + self._at, count=1, high=size + 1)[0])
+        return int(self._places[self._at] * (size + 1))
 
     def store(self) -> None:
         """Go on to the next example: from now on, draws may find this one in its slot."""

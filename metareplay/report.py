@@ -81,6 +81,6 @@ def plot_tasks(records: dict[str, Record], path: Path, title: str) -> None:
     axes.set_xticks(tasks if len(tasks) <= 20 else tasks[:: len(tasks) // 10])
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(frameon=False, loc="outside lower center", ncols=len(records) + 2)
+    figure.legend(frameon=False, loc="outside lower center", ncols=(len(records) + 3) // 2)
     with write_atomically(path) as file:
         figure.savefig(file, format=path.suffix.removeprefix("."))

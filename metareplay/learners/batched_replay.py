@@ -23,7 +23,7 @@ class BatchedReplayLearner(ReplayLearner):
     @final
     def batches(self, current: int, memory: Sampler) -> Ints:
         """B: the current example and k - 1 from memory."""
-        return np.insert(memory.sample(1, self.k - 1), 0, current, axis=1)
+        return np.hstack([[[current]], memory.sample(1, self.k - 1)])
 
     @final
     def rates(self) -> Rates:

@@ -32,7 +32,8 @@ class MERCurrentRate(ReplayLearner):
     def batches(self, current: int, memory: Sampler) -> Ints:
         """B and index: the current example at a random place among k - 1 from memory."""
         drawn = memory.sample(1, self.k - 1)[0]
-        return np.insert(drawn, memory.position(len(drawn)), current)[None]
+        index = memory.position(len(drawn))
+        return np.concatenate([drawn[:index], [current], drawn[index:]])[None]
 
     def rates(self) -> Rates:
         """alpha from memory, s alpha for the current example; gamma after the batch."""

@@ -51,7 +51,8 @@ class ReplayLearner(Learner):
                 memory.store()
         finally:
             memory.close()
-        ends = np.cumsum([0] + [len(batch) for batches in drawn for batch in batches])
+        sizes = np.repeat([batches.shape[1] for batches in drawn], len(drawn[0]))
+        ends = np.concatenate([[0], np.cumsum(sizes)])
         return Plan(
             rows=np.concatenate([batches.ravel() for batches in drawn]),
             ends=ends,
