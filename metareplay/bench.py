@@ -4,6 +4,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
@@ -112,9 +113,7 @@ def measure(setting: Setting, engine: str = "auto", rounds: int = 7, seconds: fl
         rows = setting.memory + torch.arange(at, at + count) % fresh
         at += count
         chunk = xs[rows], ys[rows]
-        start = time.perf_counter()
-        learner.observe_many(*chunk, task=1)
-        return (time.perf_counter() - start) / count
+        return _clock(lambda: learner.observe_many(*chunk, task=1)) / count
 
     ours(2)  # compiles
     count = 2
@@ -126,9 +125,33 @@ def measure(setting: Setting, engine: str = "auto", rounds: int = 7, seconds: fl
     return Timing(setting.name, our, their, ratio, setting.at_least, setting.aim, learner.compute.name)
 
 
-def document(timings: list[Timing], growth: list[Timing]) -> dict[str, Any]:
+def two_jobs(engine: str = "auto", rounds: int = 7, seconds: float = 0.5) -> float:
+    """The time of two runs side by side, as a share of one after the other; 0.5 on two idle cores."""
+    xs, ys = _examples(FIRST, FIRST.memory + 4000)
+    learners = [FIRST.learner(engine, seed) for seed in range(2)]
+    for learner in learners:
+        _fill(learner, xs[: FIRST.memory], ys[: FIRST.memory])
+        learner.observe_many(xs[-2:], ys[-2:])
+    count = max(2, int(seconds / 2 / _clock(lambda: learners[0].observe_many(xs[-4:], ys[-4:])) * 4))
+
+    def work(learner: Learner) -> None:
+        learner.observe_many(xs[-count:], ys[-count:])
+
+    def after_another() -> None:
+        for learner in learners:
+            work(learner)
+
+    def side_by_side() -> None:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(work, learners))
+
+    return statistics.median(_clock(side_by_side) / _clock(after_another) for _ in range(rounds))
+
+
+def document(timings: list[Timing], growth: list[Timing], jobs: float | None) -> dict[str, Any]:
     """Everything as plain JSON values."""
     return {
+        "two_jobs": jobs,
         "timings": [asdict(timing) for timing in timings],
         "growth": [asdict(timing) for timing in growth],
         "versions": versions() | {"processor": processor()},
@@ -143,6 +166,12 @@ def processor() -> str:
             return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
+
+
+def _clock(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
 
 
 def _torch_loop(setting: Setting, xs: Tensor, ys: Tensor) -> Callable[[float], float]:
@@ -184,9 +213,9 @@ def _examples(setting: Setting, count: int) -> tuple[Tensor, Tensor]:
 
 def _fill(learner: Learner, xs: Tensor, ys: Tensor) -> None:
     """Store examples without learning them."""
-    learner.table = Table(learner.slot_count(), len(xs), xs, ys, learner.weights.device)
     if learner.held is None:
         return
+    learner.table = Table(learner.slot_count(), max(len(xs), learner.piece_size()), xs, ys, learner.weights.device)
     learner.held.table = learner.table
     tasks = torch.zeros(len(xs), dtype=torch.int64)
     learner.table.bring(xs, ys, tasks)

@@ -150,13 +150,16 @@ def bench(
         for number, setting in enumerate((*headline, *growth), 1):
             status.update(f"timing {number}/{len(headline) + len(growth)}: {setting.name}")
             timings.append(benchmarks.measure(setting, engine, 2 if quick else rounds, 0.1 if quick else seconds))
-    document = benchmarks.document(timings[: len(headline)], timings[len(headline) :])
+        status.update("timing two runs side by side")
+        jobs = None if quick else benchmarks.two_jobs(engine, rounds, seconds)
+    document = benchmarks.document(timings[: len(headline)], timings[len(headline) :], jobs)
     if as_json:
         _print_json(document)
         return
     _print_table(bench_table(timings[: len(headline)], "A step against a clean torch loop, one core"))
     if growth:
         _print_table(bench_table(timings[len(headline) :], "How the cost of a step grows (else k=101, s=10, 5120)"))
+        shown.print(f"two runs on two cores take {jobs:.2f} of the time of one after the other", highlight=False)
 
 
 @data_app.command()

@@ -10,15 +10,15 @@ import metareplay as mr
 from metareplay import cli, demo
 
 
-def test_the_demo_compares_online_er_and_mer_with_the_same_seed() -> None:
+def test_the_demo_compares_five_learners_with_the_same_seed() -> None:
     made = demo.experiments(tasks=3, examples=4, memory=50, seed=9)
-    assert {title: one.learner for title, one in made.items()} == {"Online": "online", "ER": "er", "MER": "mer"}
+    assert {one.learner for one in made.values()} == {"online", "ewc", "gem", "er", "mer"}
     for one in made.values():
         learner, stream = one.build()
         assert (stream.tasks, stream.total, learner.seed) == (3, 12, 9)
         assert learner.held is None or learner.held.capacity == 50
-    online, _ = made["Online"].build()
-    assert online.lr == 0.01
+    mer, _ = demo.experiments(tasks=20, examples=1000, memory=500, seed=0)["MER"].build()
+    assert (mer.lr, mer.settings()["beta"]) == (0.1, 0.01)
 
 
 def test_a_miniature_of_the_demo(
@@ -40,8 +40,8 @@ def test_a_miniature_of_the_demo(
     assert "picture: demo/accuracy.png; records: demo/" in err
 
     records = {record.learner: record for record in map(mr.Record.read, Path("demo").glob("*.json"))}
-    assert records.keys() == {"Online", "ER", "MER"}
-    assert len(list(Path("demo").iterdir())) == 4
+    assert records.keys() == {"Online", "EWC", "GEM", "ER", "MER"}
+    assert len(list(Path("demo").iterdir())) == 6
     assert "MNIST Rotations, 2 tasks of 5 examples, memory 10" in out
     for name, record in records.items():
         (row,) = [line for line in out.splitlines() if line.startswith(f"│ {name} ")]
