@@ -76,12 +76,13 @@ BASELINES = (
     Setting("GEM, 500 memories", "gem", memory=500),
 )
 FIRST = SETTINGS[0]
+PLAIN = replace(FIRST, at_least=None, aim=None)
 GROWTH = (
-    *(replace(FIRST, name=f"k={k}", k=k) for k in (2, 6, 11, 26, 51)),
-    *(replace(FIRST, name=f"s={s}, k=11", s=s, k=11) for s in (1, 2, 5)),
-    *(replace(FIRST, name=f"memory {m}", memory=m) for m in (200, 500, 20000)),
-    *(replace(FIRST, name=f"width {w}", hidden=(w, w)) for w in (25, 50, 200)),
-    *(replace(FIRST, name=f"depth {d}", hidden=(100,) * d) for d in (0, 1, 3, 4)),
+    *(replace(PLAIN, name=f"k={k}", k=k) for k in (2, 6, 11, 26, 51)),
+    *(replace(PLAIN, name=f"s={s}, k=11", s=s, k=11) for s in (1, 2, 5)),
+    *(replace(PLAIN, name=f"memory {m}", memory=m) for m in (200, 500, 20000)),
+    *(replace(PLAIN, name=f"width {w}", hidden=(w, w)) for w in (25, 50, 200)),
+    *(replace(PLAIN, name=f"depth {d}", hidden=(100,) * d) for d in (0, 1, 3, 4)),
 )
 
 

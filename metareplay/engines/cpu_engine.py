@@ -142,8 +142,11 @@ class _Kernel:
 
     def _rates(self, plan: Plan) -> Any:
         rates, number = plan.rates, self._number
+        within, across = rates.within, rates.across
+        if plan.s == 1 and not plan.together:  # one batch: its two Reptile lines are one
+            within, across = within * across, 1.0
         memory, current = number(rates.memory), number(rates.current)
-        return self._packed.Rates(memory, current, number(rates.within), number(rates.across), self._clip)
+        return self._packed.Rates(memory, current, number(within), number(across), self._clip)
 
     def _targets(self, table: Table) -> Any:
         ys = table.ys.numpy()

@@ -11,6 +11,8 @@ so W is written once a chunk, W <- W_0 + beta sum_j x_j v_j', with Reptile's rat
 Row p of a layer is stored as [W_0[p, :], x_1[p], ..., x_CHUNK[p]]: one sum over rows gives x'W_0 and every x'x_j, and
 one dot with [d, v_1'd, ..., v_CHUNK'd] gives a whole entry of W d. Zero inputs (empty pixels, idle ReLUs) are never
 visited.
+
+A plain 0 as an argument would make numba compile another version of a function for it; np.int64(0) does not.
 """
 
 from typing import Any
@@ -23,6 +25,7 @@ from metareplay.engines.packed import (
     SQUARED_ERROR,
     Array,
     Batch,
+    Index,
     Net,
     PullRows,
     Rates,
@@ -51,7 +54,7 @@ from metareplay.engines.vector import (
 
 
 @compiled
-def add_rows(out: Array, o: int, matrix: Array, sparse: SparseRows, r: int, count: int, width: int) -> None:
+def add_rows(out: Array, o: Index, matrix: Array, sparse: SparseRows, r: Index, count: Index, width: Index) -> None:
     """out[o] += sum_t values[t] matrix[picks[t]]."""
     for t in range(0, count, CHUNK):
         picks = eight(sparse.picks, r, t)
@@ -62,7 +65,16 @@ def add_rows(out: Array, o: int, matrix: Array, sparse: SparseRows, r: int, coun
 
 @compiled
 def dot_rows(
-    out: Array, o: int, start: int, matrix: Array, picks: Array, r: int, count: int, vectors: Array, i: int, width: int
+    out: Array,
+    o: Index,
+    start: Index,
+    matrix: Array,
+    picks: Array,
+    r: Index,
+    count: Index,
+    vectors: Array,
+    i: Index,
+    width: Index,
 ) -> None:
     """out[o, start + t] = matrix[picks[r, t]] . vectors[i]."""
     for t in range(0, count, CHUNK):
@@ -74,7 +86,7 @@ def dot_rows(
 
 
 @compiled
-def fill(out: Array, o: int, width: int, number: float) -> None:
+def fill(out: Array, o: Index, width: Index, number: float) -> None:
     """out[o] = number."""
     v = splat(number)
     for j in range(0, width, LANES):
@@ -85,7 +97,7 @@ def fill(out: Array, o: int, width: int, number: float) -> None:
 
 
 @compiled
-def forward(net: Net, layer: int, inputs: SparseRows, r: int) -> None:
+def forward(net: Net, layer: Index, inputs: SparseRows, r: Index) -> None:
     """sums[layer] = [x'W, x'x_1, ...] for the input x = inputs[r]."""
     width = net.widths[layer]
     fill(net.sums, layer, width, net.rows.dtype.type(0))
@@ -97,11 +109,11 @@ def forward(net: Net, layer: int, inputs: SparseRows, r: int) -> None:
 
 
 @compiled
-def relu(net: Net, layer: int) -> None:
+def relu(net: Net, layer: Index) -> None:
     """active[layer + 1] = the positive outputs of a layer, as rows of the next."""
     picks, values = net.active.picks, net.active.values
     first = net.firsts[layer + 1]
-    n = 0
+    n = np.int64(0)
     for u in range(net.outputs[layer]):
         z = net.sums[layer, u]
         picks[layer + 1, n] = first + u
@@ -111,7 +123,7 @@ def relu(net: Net, layer: int) -> None:
 
 
 @compiled
-def loss_gradient(net: Net, targets: Targets, r: int) -> bool:
+def loss_gradient(net: Net, targets: Targets, r: Index) -> bool:
     """deltas[-1] = the gradient of the loss at the last layer's output; whether that loss is finite."""
     last = len(net.widths) - 1
     n, one = net.outputs[last], net.rows.dtype.type(1)
@@ -137,22 +149,22 @@ def loss_gradient(net: Net, targets: Targets, r: int) -> bool:
 
 
 @compiled
-def backward(net: Net, layer: int) -> None:
+def backward(net: Net, layer: Index) -> None:
     """deltas[layer - 1] = the gradient at the outputs of the layer below: W d where the ReLU is open."""
     width, n = net.widths[layer], net.outputs[layer]
-    dot_rows(net.deltas, layer, n, net.steps, net.chunks, layer, CHUNK, net.deltas, layer, width)
+    dot_rows(net.deltas, layer, n, net.steps, net.chunks, layer, np.int64(CHUNK), net.deltas, layer, width)
     count = net.active.counts[layer]
-    dot_rows(net.dots, 0, 0, net.rows, net.active.picks, layer, count, net.deltas, layer, width)
+    dot_rows(net.dots, np.int64(0), np.int64(0), net.rows, net.active.picks, layer, count, net.deltas, layer, width)
     fill(net.deltas, layer - 1, net.widths[layer - 1], net.rows.dtype.type(0))
     for t in range(count):
         net.deltas[layer - 1, net.active.picks[layer, t] - net.firsts[layer]] = net.dots[0, t]
 
 
 @compiled
-def differentiate(net: Net, table: SparseRows, targets: Targets, r: int) -> bool:
+def differentiate(net: Net, table: SparseRows, targets: Targets, r: Index) -> bool:
     """deltas and active for table row r at the current weights; whether its loss is finite."""
     depth = len(net.widths)
-    forward(net, 0, table, r)
+    forward(net, np.int64(0), table, r)
     for layer in range(1, depth):
         relu(net, layer - 1)
         forward(net, layer, net.active, layer)
@@ -163,16 +175,16 @@ def differentiate(net: Net, table: SparseRows, targets: Targets, r: int) -> bool
 
 
 @compiled
-def gradient_square(net: Net, table: SparseRows, r: int) -> Any:
+def gradient_square(net: Net, table: SparseRows, r: Index) -> Any:
     """|gradient|^2 = sum over layers of (|x|^2 + 1) |d|^2."""
-    square = input_square(table, r) * delta_square(net, 0)
+    square = input_square(table, r) * delta_square(net, np.int64(0))
     for layer in range(1, len(net.widths)):
         square += input_square(net.active, layer) * delta_square(net, layer)
     return square
 
 
 @compiled
-def input_square(inputs: SparseRows, r: int) -> Any:
+def input_square(inputs: SparseRows, r: Index) -> Any:
     """|x|^2 + 1."""
     square = inputs.values.dtype.type(0)
     for t in range(inputs.counts[r] + 1):
@@ -181,7 +193,7 @@ def input_square(inputs: SparseRows, r: int) -> Any:
 
 
 @compiled
-def delta_square(net: Net, layer: int) -> Any:
+def delta_square(net: Net, layer: Index) -> Any:
     """|d|^2."""
     square = net.deltas.dtype.type(0)
     for u in range(net.outputs[layer]):
@@ -193,7 +205,9 @@ def delta_square(net: Net, layer: int) -> Any:
 
 
 @compiled
-def keep_step(net: Net, layer: int, inputs: SparseRows, r: int, deltas: Array, i: int, j: int, rate: float) -> None:
+def keep_step(
+    net: Net, layer: Index, inputs: SparseRows, r: Index, deltas: Array, i: Index, j: Index, rate: float
+) -> None:
     """Put the step -rate x d' beside a layer as the chunk's term j; x = inputs[r], d = deltas[i]."""
     n = net.outputs[layer]
     for t in range(inputs.counts[r] + 1):
@@ -203,8 +217,8 @@ def keep_step(net: Net, layer: int, inputs: SparseRows, r: int, deltas: Array, i
 
 
 @compiled
-def touch(net: Net, table: SparseRows, r: int) -> None:
-    """Add the rows of the first layer that table row r touches to the list of rows to write."""
+def touch(net: Net, table: SparseRows, r: Index, saving: bool) -> None:
+    """Add the rows of the first layer that table row r touches to the list of rows to write, saved where wanted."""
     count = net.touched_counts[0]
     for t in range(table.counts[r] + 1):
         p = table.picks[r, t]
@@ -212,14 +226,34 @@ def touch(net: Net, table: SparseRows, r: int) -> None:
             net.is_touched[p] = True
             net.touched[count] = p
             count += 1
+            if saving and not net.is_saved[p]:
+                save_row(net, p)
     net.touched_counts[0] = count
 
 
 @compiled
-def keep_steps(net: Net, table: SparseRows, r: int, j: int, rate: float) -> None:
+def save_row(net: Net, p: Index) -> None:
+    """before_batch[p] = rows[p], for a row of the first layer that the batch has not changed yet."""
+    net.is_saved[p] = True
+    net.saved[net.saved_count[0]] = p
+    net.saved_count[0] += 1
+    for j in range(0, net.widths[0], LANES):
+        store(net.before_batch, p, j, load(net.rows, p, j))
+
+
+@compiled
+def forget_saved(net: Net) -> None:
+    """No row is saved."""
+    for t in range(net.saved_count[0]):
+        net.is_saved[net.saved[t]] = False
+    net.saved_count[0] = 0
+
+
+@compiled
+def keep_steps(net: Net, table: SparseRows, r: Index, j: Index, rate: float, saving: bool) -> None:
     """The same for all layers, with the gradient that was computed last."""
-    touch(net, table, r)
-    keep_step(net, 0, table, r, net.deltas, 0, j, rate)
+    touch(net, table, r, saving)
+    keep_step(net, np.int64(0), table, r, net.deltas, np.int64(0), j, rate)
     for layer in range(1, len(net.widths)):
         keep_step(net, layer, net.active, layer, net.deltas, layer, j, rate)
 
@@ -243,7 +277,7 @@ def write_steps(net: Net, beta: float) -> None:
 
 
 @compiled
-def write_two_columns(net: Net, layer: int, column: int) -> None:
+def write_two_columns(net: Net, layer: Index, column: Index) -> None:
     """rows[p] += sum_j x_j[p] v_j for the touched rows, in two vectors of columns."""
     rows, next_column = net.rows, column + LANES
     chunk = eight(net.chunks, layer, 0)
@@ -257,7 +291,7 @@ def write_two_columns(net: Net, layer: int, column: int) -> None:
 
 
 @compiled
-def write_column(net: Net, layer: int, column: int) -> None:
+def write_column(net: Net, layer: Index, column: Index) -> None:
     """rows[p] += sum_j x_j[p] v_j for the touched rows, in one vector of columns."""
     rows = net.rows
     steps = load_eight(net.steps, eight(net.chunks, layer, 0), column)
@@ -281,24 +315,39 @@ def forget_steps(net: Net) -> None:
 
 
 @compiled
-def copy(net: Net, source: Array, target: Array) -> None:
-    """target = source, two arrays laid out as net.rows."""
-    for layer in range(len(net.widths)):
+def copy(net: Net, source: Array, target: Array, first_layer: Index) -> None:
+    """target = source, two arrays laid out as net.rows, from a layer on."""
+    for layer in range(first_layer, len(net.widths)):
         for p in range(net.firsts[layer], net.firsts[layer] + net.inputs[layer] + 1):
             for j in range(0, net.widths[layer], LANES):
                 store(target, p, j, load(source, p, j))
 
 
 @compiled
-def reptile(net: Net, before: Array, rate: float) -> None:
-    """W <- before + rate (W - before)."""
+def reptile(net: Net, before: Array, rate: float, first_layer: Index) -> None:
+    """W <- before + rate (W - before), from a layer on."""
+    for layer in range(first_layer, len(net.widths)):
+        for p in range(net.firsts[layer], net.firsts[layer] + net.inputs[layer] + 1):
+            reptile_row(net, before, rate, p, net.widths[layer])
+
+
+@compiled
+def reptile_row(net: Net, before: Array, rate: float, p: Index, width: Index) -> None:
+    """The same for one row."""
     new, old = splat(rate), splat(net.rows.dtype.type(1) - rate)
     zero = splat(net.rows.dtype.type(0))
-    for layer in range(len(net.widths)):
-        for p in range(net.firsts[layer], net.firsts[layer] + net.inputs[layer] + 1):
-            for j in range(0, net.widths[layer], LANES):
-                kept = multiply_add(old, load(before, p, j), zero)
-                store(net.rows, p, j, multiply_add(new, load(net.rows, p, j), kept))
+    for j in range(0, width, LANES):
+        kept = multiply_add(old, load(before, p, j), zero)
+        store(net.rows, p, j, multiply_add(new, load(net.rows, p, j), kept))
+
+
+@compiled
+def reptile_batch(net: Net, rate: float) -> None:
+    """theta <- theta_W0 + beta (theta - theta_W0): in the first layer only where the batch has changed it."""
+    for t in range(net.saved_count[0]):
+        reptile_row(net, net.before_batch, rate, np.int64(net.saved[t]), net.widths[0])
+    reptile(net, net.before_batch, rate, np.int64(1))
+    forget_saved(net)
 
 
 @compiled
@@ -353,8 +402,8 @@ def step_each(
     steps: Steps,
     rates: Rates,
     pull: PullRows | None,
-    batch: int,
-    own: int,
+    batch: Index,
+    own: Index,
 ) -> bool:
     """One SGD step a row, then theta <- theta_W0 + beta (theta - theta_W0); whether every loss was finite."""
     start, end = steps.ends[batch], steps.ends[batch + 1]
@@ -362,42 +411,42 @@ def step_each(
     whole = end - start <= CHUNK and pull is None  # the batch is one chunk: beta goes into its only write
     copied = rates.within != 1 and not whole
     if copied:
-        copy(net, net.rows, net.before_batch)
-    j = 0
+        copy(net, net.rows, net.before_batch, np.int64(1))
+    j = np.int64(0)
     for t in range(start, end):
         r = steps.rows[t]
         rate = rates.current if r == own else rates.memory
         if not differentiate(net, table, targets, r):
             return False
         if pull is not None:
-            pulled_step(net, table, pull, r, rate, rates.clip)
+            pulled_step(net, table, pull, r, rate, rates.clip, copied)
         else:
             if rates.clip < np.inf:
                 rate *= rates.clip / max(rates.clip, np.sqrt(gradient_square(net, table, r)))
-            keep_steps(net, table, r, j, rate)
+            keep_steps(net, table, r, j, rate, copied)
             j += 1
             if j == CHUNK or t == end - 1:
                 write_steps(net, rates.within if whole else one)
-                j = 0
+                j = np.int64(0)
     if copied:
-        reptile(net, net.before_batch, rates.within)
+        reptile_batch(net, rates.within)
     return True
 
 
 @compiled
-def pulled_step(net: Net, table: SparseRows, pull: PullRows, r: int, rate: float, clip: float) -> None:
+def pulled_step(net: Net, table: SparseRows, pull: PullRows, r: Index, rate: float, clip: float, saving: bool) -> None:
     """theta <- theta - rate * (gradient + EWC's pull), clipped together."""
     if clip < np.inf:
-        keep_steps(net, table, r, 0, net.rows.dtype.type(1))
+        keep_steps(net, table, r, np.int64(0), net.rows.dtype.type(1), saving)
         rate *= clip / max(clip, np.sqrt(pulled_square(net, pull)))
     pull_weights(net, pull, rate)
-    keep_steps(net, table, r, 0, rate)
+    keep_steps(net, table, r, np.int64(0), rate, saving)
     write_steps(net, net.rows.dtype.type(1))
 
 
 @compiled
 def step_together(
-    net: Net, table: SparseRows, targets: Targets, steps: Steps, rates: Rates, room: Batch, batch: int
+    net: Net, table: SparseRows, targets: Targets, steps: Steps, rates: Rates, room: Batch, batch: Index
 ) -> bool:
     """One SGD step on a batch's weighted loss; whether it was finite."""
     start, end = steps.ends[batch], steps.ends[batch + 1]
@@ -409,8 +458,8 @@ def step_together(
             save_gradient(net, room, layer, i)
     for i in range(end - start):
         r, j, rate = steps.rows[start + i], i % CHUNK, rates.memory * steps.shares[start + i]
-        touch(net, table, r)
-        keep_step(net, 0, table, r, room.deltas, i, j, rate)
+        touch(net, table, r, False)
+        keep_step(net, np.int64(0), table, r, room.deltas, i, j, rate)
         for layer in range(1, depth):
             at = layer * room.size + i
             keep_step(net, layer, room.active, at, room.deltas, at, j, rate)
@@ -420,7 +469,7 @@ def step_together(
 
 
 @compiled
-def save_gradient(net: Net, room: Batch, layer: int, i: int) -> None:
+def save_gradient(net: Net, room: Batch, layer: Index, i: Index) -> None:
     """Put a layer's input and delta aside as those of the batch's example i."""
     at = layer * room.size + i
     for j in range(0, net.widths[layer], LANES):
@@ -455,7 +504,7 @@ def run_plan(
     examples = (len(steps.ends) - 1) // steps.s
     for i in range(examples):
         if careful or rates.across != 1:
-            copy(net, net.rows, net.before_example)
+            copy(net, net.rows, net.before_example, np.int64(0))
         fine = True
         for b in range(i * steps.s, (i + 1) * steps.s):
             if room is not None:
@@ -463,10 +512,11 @@ def run_plan(
             else:
                 fine = fine and step_each(net, table, targets, steps, rates, pull, b, steps.incoming + i)
         if fine and rates.across != 1:
-            reptile(net, net.before_example, rates.across)
+            reptile(net, net.before_example, rates.across, np.int64(0))
         if not fine or (careful and not all_finite(net)):
-            copy(net, net.before_example, net.rows)
+            copy(net, net.before_example, net.rows, np.int64(0))
             forget_steps(net)
+            forget_saved(net)
             for layer in range(len(net.widths)):
                 fill(net.deltas, layer, net.widths[layer], net.rows.dtype.type(0))
             return i

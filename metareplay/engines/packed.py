@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from metareplay.engines.vector import EIGHT, LANES
 
 Array = NDArray[Any]
+Index = int | np.signedinteger[Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 CHUNK = EIGHT  # steps kept beside the weights before they are written; also how many rows a vector operation takes
@@ -52,6 +53,9 @@ class Net(NamedTuple):
     touched: Array  # (rows,) uint32: from a layer's first on, its rows to write; all of them, after the first layer
     touched_counts: Array  # (L,) how many those are
     is_touched: Array  # (rows,) whether a row of the first layer is among them
+    saved: Array  # (rows,) uint32: the first layer's rows that were put into before_batch, and how many they are
+    saved_count: Array  # (1,)
+    is_saved: Array  # (rows,)
     chunks: Array  # (L, CHUNK) uint32: each layer's rows in steps
     steps: Array  # (L * CHUNK, widest): v_j
     sums: Array  # (L, widest): [x'W, x'x_1, ..., x'x_CHUNK]
@@ -137,6 +141,9 @@ def make_net(layer_widths: tuple[int, ...], dtype: Any) -> Net:
         touched=np.arange(rows, dtype=np.uint32),
         touched_counts=np.concatenate(([0], inputs[1:] + 1)),
         is_touched=np.zeros(rows, np.bool_),
+        saved=np.zeros(rows, np.uint32),
+        saved_count=np.zeros(1, np.int64),
+        is_saved=np.zeros(rows, np.bool_),
         chunks=np.arange(depth * CHUNK, dtype=np.uint32).reshape(depth, CHUNK),
         steps=aligned((depth * CHUNK, widest), dtype),
         sums=aligned((depth, widest), dtype),
@@ -175,7 +182,7 @@ def pack(sparse: SparseRows, dense: Array, which: Array) -> None:
     """Enter dense[i] into sparse as row which[i], for every i."""
     width = dense.shape[1]
     for i in range(len(which)):
-        n = 0
+        n = np.int64(0)
         for p in range(width):
             if dense[i, p] != 0:
                 sparse.picks[which[i], n] = p
@@ -185,7 +192,7 @@ def pack(sparse: SparseRows, dense: Array, which: Array) -> None:
 
 
 @compiled
-def close(sparse: SparseRows, r: int, n: int, one: int) -> None:
+def close(sparse: SparseRows, r: Index, n: Index, one: Index) -> None:
     """End row r after n entries: the constant 1 at position `one`, then zero terms."""
     sparse.counts[r] = n
     for t in range(n, (n + CHUNK) // CHUNK * CHUNK):
