@@ -85,7 +85,7 @@ def test_losses_and_optimizers_that_do_not_qualify() -> None:
 
 
 def test_the_users_module_holds_the_weights_afterwards() -> None:
-    net = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+    net = mr.networks.glorot(nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)), seed=0)
     before = [p.detach().clone() for p in net.parameters()]
     learner = mr.MER(net, memory=mr.Reservoir(5), s=2, k=3)
     learner.observe_many(*examples())
