@@ -17,6 +17,7 @@ from functools import cache
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
+from threading import Lock
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -116,16 +117,24 @@ FASHION_MNIST = Source(
 SOURCES = {source.name: source for source in (MNIST, FASHION_MNIST)}
 
 
-@cache
 def mnist() -> Images:
     """MNIST: 60,000 training and 10,000 test images of handwritten digits; fetched if it is not here yet."""
-    return load(MNIST)
+    with _loading:
+        return _loaded(MNIST.name)
+
+
+def fashion_mnist() -> Images:
+    """Fashion-MNIST: of the same form as MNIST, with ten kinds of clothing."""
+    with _loading:
+        return _loaded(FASHION_MNIST.name)
+
+
+_loading = Lock()  # threads share one copy
 
 
 @cache
-def fashion_mnist() -> Images:
-    """Fashion-MNIST: of the same form as MNIST, with ten kinds of clothing."""
-    return load(FASHION_MNIST)
+def _loaded(name: str) -> Images:
+    return load(SOURCES[name])
 
 
 def load(source: Source) -> Images:

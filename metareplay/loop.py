@@ -80,7 +80,7 @@ class Run:
             raise InputError(f"this learner has already seen {self.learner.seen} examples: give run a new one")
         if self.learner.seen == 0:
             self.save()  # a path that cannot be written is known before the work
-            yield from self._evaluate()
+        yield from self._evaluate()
         saved = time.monotonic()
         for chunk in self.stream.chunks(self.learner.seen):
             self._expect(chunk)
@@ -149,10 +149,11 @@ class Run:
         yield from self._evaluate()
 
     def _evaluate(self) -> Iterator[Progress]:
-        """Fill in the row of the matrix that belongs to this moment."""
+        """Fill in what is wanted and missing in the row of the matrix that belongs to this moment."""
         if not self.stream.tasks:
             return
-        for task in np.flatnonzero(self._wanted[self._finished]).tolist():
+        missing = self._wanted[self._finished] & np.isnan(self.accuracy[self._finished])
+        for task in np.flatnonzero(missing).tolist():
             yield self._progress("evaluating")
             start = time.perf_counter()
             examples = self.stream.test(task)

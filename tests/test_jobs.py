@@ -86,3 +86,24 @@ def test_a_wrong_number_of_jobs(wrong: str) -> None:
 
 def test_auto_is_at_least_one() -> None:
     assert jobs.count_jobs("auto") >= 1
+
+
+def test_stopped_while_measuring_nothing_stays_unmeasured(tmp_path: Path) -> None:
+    """A run stopped between two measurements of one row measures the rest when it goes on."""
+
+    def run() -> mr.Run:
+        learner, stream = experiments(1)[0][1].build()
+        return mr.Run(learner, stream, checkpoint=tmp_path / "run.ckpt")
+
+    whole = run()
+    steps = [step.doing for step in whole.steps()]
+    for stop in [number for number, doing in enumerate(steps) if doing == "evaluating"]:
+        (tmp_path / "run.ckpt").unlink()
+        work = run()
+        for number, _ in enumerate(work.steps()):
+            if number == stop:
+                work.save()
+                break
+        again = run()
+        list(again.steps())
+        np.testing.assert_array_equal(again.accuracy, whole.accuracy)

@@ -26,8 +26,7 @@ class LossKind(Enum):
         (<LossKind.CROSS_ENTROPY: 'cross-entropy'>, None)
         """
         for kind, (function, module) in _KNOWN.items():
-            plain = type(loss) is type(module) and vars_of(loss) == vars_of(module)
-            if loss is function or plain:
+            if loss is function or (type(loss) is type(module) and _options(loss) == _options(module)):
                 return kind
         return None
 
@@ -39,9 +38,10 @@ _KNOWN: dict[LossKind, tuple[Loss, nn.Module]] = {
 }
 
 
-def vars_of(loss: object) -> dict[str, object]:
-    """The options of a loss class."""
-    return {name: value for name, value in vars(loss).items() if not name.startswith("_")}
+def _options(loss: object) -> dict[str, object]:
+    """The options of a loss class, the classes' weights among them."""
+    buffers = dict(loss.named_buffers()) if isinstance(loss, nn.Module) else {}
+    return {name: value for name, value in vars(loss).items() if not name.startswith("_")} | buffers
 
 
 @final
@@ -50,6 +50,7 @@ class Chain:
     """The layers of an MLP whose every parameter is trained, in order: Linear, ReLU, Linear, ..., Linear."""
 
     layers: tuple[nn.Linear, ...]
+    flattens: bool  # inputs of any shape become vectors first
 
     @staticmethod
     def of(module: nn.Module) -> "Chain | None":
@@ -67,10 +68,14 @@ class Chain:
         if kinds != [nn.Linear, *[nn.ReLU, nn.Linear] * (len(parts) // 2)] or any(_hooked(m) for m in module.modules()):
             return None
         layers = tuple(part for part in parts if isinstance(part, nn.Linear))
-        own = {id(p) for layer in layers for p in layer.parameters()}
-        plain = all(layer.bias is not None and type(layer.weight) is nn.Parameter for layer in layers)
-        whole = len(own) == 2 * len(layers) and all(p.requires_grad for p in module.parameters())
-        return Chain(layers) if plain and whole else None
+        in_order = [id(p) for layer in layers for p in (layer.weight, layer.bias)]
+        trained = [id(p) for p in module.parameters() if p.requires_grad]
+        flattens = type(_unwrap(module)[0]) is nn.Flatten
+        return Chain(layers, flattens) if in_order == trained and len(set(in_order)) == len(in_order) else None
+
+    def takes(self, shape: torch.Size) -> bool:
+        """Whether one input of this shape is one vector to the first layer."""
+        return shape.numel() == self.widths[0] and len(shape) >= 1 and (len(shape) == 1 or self.flattens)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -90,6 +95,7 @@ class Chain:
             )
         shares = torch.cat([values[0].new_full((size, 1), 1 / size) for size in sizes])
         delta = _slope(values[-1], ys, loss) * shares
+        delta[~_finite(values[-1], ys, loss)] = torch.nan
         found = inputs.new_empty(len(sizes), sum(p.numel() for layer in self.layers for p in layer.parameters()))
         end = found.shape[1]
         for number, layer in reversed(list(enumerate(self.layers))):
@@ -110,6 +116,15 @@ def _slope(outputs: Tensor, ys: Tensor, loss: LossKind) -> Tensor:
         return outputs.softmax(1).sub_(functional.one_hot(ys, outputs.shape[1]))
     errors = outputs - ys
     return (2 * errors if loss is LossKind.SQUARED_ERROR else errors.clamp(-1, 1)) / outputs.shape[1]
+
+
+def _finite(outputs: Tensor, ys: Tensor, loss: LossKind) -> Tensor:
+    """Whether each example's loss is finite."""
+    if loss is LossKind.CROSS_ENTROPY:
+        losses = functional.cross_entropy(outputs, ys, reduction="none")
+    else:
+        losses = (outputs - ys).square().sum(1) if loss is LossKind.SQUARED_ERROR else (outputs - ys).abs().sum(1)
+    return torch.isfinite(losses)
 
 
 def _unwrap(module: nn.Module) -> list[nn.Module]:

@@ -27,6 +27,7 @@ def choose_engine(
     clip: float | None,
     make_optimizer: MakeOptimizer | None,
     together: bool,
+    regression: bool,
 ) -> Engine:
     """The engine of that name; "auto": the compiled one where it can run this model, else torch, which can always."""
     plain = TorchEngine(weights, loss, draws, clip, make_optimizer)
@@ -36,13 +37,14 @@ def choose_engine(
     missing = (
         "a chain of Linear and ReLU layers, all trained" if chain is None
         else "float32 or float64 weights on the CPU" if weights.device.type != "cpu" or weights.dtype not in _DTYPES
-        else "cross-entropy, squared or Huber error" if kind is None
+        else "cross-entropy for labels, squared or Huber error for real targets"
+        if kind is None or (kind is LossKind.CROSS_ENTROPY) == regression
         else "plain SGD" if make_optimizer is not None
         else "no clip for steps on whole batches" if together and clip is not None
         else None
     )  # fmt: skip
     if missing is None and chain is not None and kind is not None:
-        return CpuEngine(weights, chain, kind, clip)
+        return CpuEngine(weights, chain, kind, plain, clip)
     if name == "cpu":
         raise InputError(f"engine 'cpu' needs {missing}: use engine='auto'")
     return plain

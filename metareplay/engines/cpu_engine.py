@@ -3,7 +3,8 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -14,6 +15,7 @@ from metareplay.draws import Ints
 from metareplay.engines.chain import Chain, LossKind
 from metareplay.engines.engine import Engine, Outcome, Pull
 from metareplay.engines.inputs import as_input
+from metareplay.engines.torch_engine import TorchEngine
 from metareplay.plan import Plan
 from metareplay.table import Table
 from metareplay.weights import Weights
@@ -25,14 +27,26 @@ logger = logging.getLogger("metareplay")
 class CpuEngine(Engine):
     """Plans by the kernel in `kernel.py`: the same rows in the same order, the same weights up to rounding."""
 
-    name = "cpu"
-
-    def __init__(self, weights: Weights, chain: Chain, loss: LossKind, clip: float | None = None) -> None:
+    def __init__(
+        self, weights: Weights, chain: Chain, loss: LossKind, plain: TorchEngine, clip: float | None = None
+    ) -> None:
+        """`plain` takes over if inputs turn out not to be vectors to the first layer."""
         self.weights, self.chain, self.loss, self.clip = weights, chain, loss, clip
+        self.name = "cpu"
+        self._plain = plain
         self._kernel: _Kernel | None = None
 
     def execute(self, plan: Plan, table: Table, pull: Pull | None = None) -> Outcome:
         """At full speed first; if an example failed, again from the start, carefully, up to that example."""
+        if not self._fits(table):
+            return self._plain.execute(plan, table, pull)
+        try:
+            return self._execute(plan, table, pull)
+        except BaseException as error:  # the weights are written last, so nothing has been learned
+            self._kernel = None
+            return Outcome(0, error)
+
+    def _execute(self, plan: Plan, table: Table, pull: Pull | None) -> Outcome:
         self.weights.check()
         if self._kernel is None:
             self._kernel = _Kernel(self.weights, self.chain, self.loss, self.clip)
@@ -45,11 +59,18 @@ class CpuEngine(Engine):
 
     def gradients(self, table: Table, groups: list[Ints], example: int) -> Tensor:
         """One pass over all the groups together."""
-        del example
+        if not self._fits(table):
+            return self._plain.gradients(table, groups, example)
         self.weights.check()
         rows = torch.from_numpy(np.concatenate(groups))
         inputs = as_input(table.xs[rows], self.weights)
         return self.chain.gradients(inputs, table.ys[rows], self.loss, [len(group) for group in groups])
+
+    def _fits(self, table: Table) -> bool:
+        """Whether the inputs are vectors to the first layer; if not, torch does the arithmetic from now on."""
+        if not self.chain.takes(table.xs.shape[1:]):
+            self.name = self._plain.name
+        return self.name == "cpu"
 
     def healthy(self) -> bool:
         """The weights are finite."""
@@ -77,6 +98,7 @@ class _Kernel:
     """The kernel with its arrays. The weights are copied in before a plan and out after it."""
 
     def __init__(self, weights: Weights, chain: Chain, loss: LossKind, clip: float | None) -> None:
+        _notice_changes()
         from metareplay.engines import kernel, packed  # here, because numba takes long to import
 
         self._code, self._packed = kernel, packed
@@ -94,6 +116,9 @@ class _Kernel:
         self._room = packed.make_batch(self._net, 1)  # for plans whose batches are one step
         self._table = packed.sparse_rows(0, self._widths[0], self._theta.dtype)
         self._copied = np.zeros(0, np.int64)  # Table.writes of each row when it was packed
+        self._ran: set[tuple[bool, bool]] = set()
+        self._packed_from: Table | None = None
+        self._pulled: tuple[Pull | None, Any] = (None, None)  # the last pull, and the same as rows
 
     def run(self, plan: Plan, table: Table, pull: Pull | None, careful: bool) -> int:
         """Learn a plan's examples from the module's weights on; how many stayed finite."""
@@ -101,7 +126,7 @@ class _Kernel:
         if plan.together and (size := int(np.diff(plan.ends).max())) > self._room.size:
             self._room = self._packed.make_batch(self._net, size)
         self._packed.put_weights(self._net, self._net.rows, self._theta)
-        with _compiling():
+        with _compiling() if self._new(plan, pull) else nullcontext():
             return self._code.run_plan(
                 self._net,
                 self._table,
@@ -112,6 +137,13 @@ class _Kernel:
                 self._room if plan.together else None,
                 careful,
             )
+
+    def _new(self, plan: Plan, pull: Pull | None) -> bool:
+        """Whether this kind of plan has not been run before, so that it may have to be compiled."""
+        kind = (plan.together, pull is not None)
+        new = kind not in self._ran
+        self._ran.add(kind)
+        return new
 
     def clear(self) -> None:
         """Forget everything, also what is not finite."""
@@ -128,9 +160,9 @@ class _Kernel:
         if len(self._copied) < len(table.writes):
             self._table = self._packed.sparse_rows(len(table.writes), self._widths[0], self._theta.dtype)
             self._copied = np.zeros(len(table.writes), np.int64)
-        visited = np.zeros(len(table.writes), np.bool_)
-        visited[plan.rows] = True
-        stale = np.flatnonzero(visited & (self._copied != table.writes))
+        if table is not self._packed_from:
+            self._copied[:], self._packed_from = 0, table
+        stale = np.unique(plan.rows[self._copied[plan.rows] != table.writes[plan.rows]])
         if len(stale):
             dense = as_input(table.xs[stale], self._module_weights).flatten(1).numpy()
             self._packed.pack(self._table, dense, stale)
@@ -155,12 +187,15 @@ class _Kernel:
         return self._packed.Targets(self._loss, np.zeros(0, np.int64), ys)
 
     def _pull(self, pull: Pull | None) -> Any:
+        if pull is self._pulled[0]:
+            return self._pulled[1]
         if pull is None:
             return None
         rows = [self._packed.aligned(self._net.rows.shape, self._theta.dtype) for _ in range(2)]
         for part, vector in zip(rows, (pull.importance, pull.anchor), strict=True):
             self._packed.put_weights(self._net, part, vector.numpy())
-        return self._packed.PullRows(self._number(2 * pull.strength), *rows)
+        self._pulled = pull, self._packed.PullRows(self._number(2 * pull.strength), *rows)
+        return self._pulled[1]
 
 
 def _shares(plan: Plan, table: Table) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -175,19 +210,23 @@ def _shares(plan: Plan, table: Table) -> np.ndarray[Any, np.dtype[np.float64]]:
     return 1 / counts[which]
 
 
+def _notice_changes() -> None:
+    """numba's cache looks only at the file of the function that is called: let it see changes in the others."""
+    folder = Path(__file__).parent
+    kernel = folder / "kernel.py"
+    if kernel.stat().st_mtime < max((folder / name).stat().st_mtime for name in ("packed.py", "vector.py")):
+        with suppress(OSError):  # a read-only installation does not change
+            kernel.touch()
+
+
 @contextmanager
 def _compiling() -> Iterator[None]:
     """Say so if the first call takes long: it compiles the kernel for this CPU, once."""
-    remark = "compiling the CPU engine for this machine, once (about 20 seconds)"
+    remark = "compiling the CPU engine for this machine and this kind of learner, once (up to 20 seconds)"
     timer = threading.Timer(2.0, logger.warning, [remark])
     timer.daemon = True
-    if not _compiling_done.is_set():
-        timer.start()
+    timer.start()
     try:
         yield
     finally:
         timer.cancel()
-        _compiling_done.set()
-
-
-_compiling_done = threading.Event()

@@ -46,7 +46,7 @@ class Engine(ABC):
 
     @abstractmethod
     def execute(self, plan: Plan, table: Table, pull: Pull | None = None) -> Outcome:
-        """Carry out a plan, as far as it goes; never raises."""
+        """Carry out a plan as far as it goes; what an example raises is in the outcome."""
 
     @abstractmethod
     def gradients(self, table: Table, groups: list[Ints], example: int) -> Tensor:

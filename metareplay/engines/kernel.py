@@ -118,7 +118,7 @@ def relu(net: Net, layer: Index) -> None:
         z = net.sums[layer, u]
         picks[layer + 1, n] = first + u
         values[layer + 1, n] = z
-        n += z > 0
+        n += not z <= 0  # a NaN stays, and reaches the loss
     close(net.active, layer + 1, n, first + net.outputs[layer])
 
 
@@ -184,20 +184,26 @@ def gradient_square(net: Net, table: SparseRows, r: Index) -> Any:
 
 
 @compiled
+def clipped(net: Net, rate: Any, clip: Any, square: Any) -> Any:
+    """The rate that makes a gradient of this squared norm a step no longer than rate * clip."""
+    return rate * net.rows.dtype.type(clip / max(np.float64(clip), np.sqrt(square)))
+
+
+@compiled
 def input_square(inputs: SparseRows, r: Index) -> Any:
     """|x|^2 + 1."""
-    square = inputs.values.dtype.type(0)
+    square = 0.0
     for t in range(inputs.counts[r] + 1):
-        square += inputs.values[r, t] * inputs.values[r, t]
+        square += np.float64(inputs.values[r, t]) * np.float64(inputs.values[r, t])
     return square
 
 
 @compiled
 def delta_square(net: Net, layer: Index) -> Any:
     """|d|^2."""
-    square = net.deltas.dtype.type(0)
+    square = 0.0
     for u in range(net.outputs[layer]):
-        square += net.deltas[layer, u] * net.deltas[layer, u]
+        square += np.float64(net.deltas[layer, u]) * np.float64(net.deltas[layer, u])
     return square
 
 
@@ -365,7 +371,7 @@ def all_finite(net: Net) -> bool:
 @compiled
 def pulled_square(net: Net, pull: PullRows) -> Any:
     """|gradient + pull|^2, the gradient being the chunk's only term, kept with rate 1."""
-    square = net.rows.dtype.type(0)
+    square = 0.0
     for layer in range(len(net.widths)):
         n = net.outputs[layer]
         for p in range(net.firsts[layer], net.firsts[layer] + net.inputs[layer] + 1):
@@ -373,7 +379,7 @@ def pulled_square(net: Net, pull: PullRows) -> Any:
             for u in range(n):
                 towards = pull.twice * (pull.importance[p, u] * net.rows[p, u] - pull.anchor[p, u])
                 total = towards - x * net.steps[layer * CHUNK, u]
-                square += total * total
+                square += np.float64(total) * np.float64(total)
     return square
 
 
@@ -422,7 +428,7 @@ def step_each(
             pulled_step(net, table, pull, r, rate, rates.clip, copied)
         else:
             if rates.clip < np.inf:
-                rate *= rates.clip / max(rates.clip, np.sqrt(gradient_square(net, table, r)))
+                rate = clipped(net, rate, rates.clip, gradient_square(net, table, r))
             keep_steps(net, table, r, j, rate, copied)
             j += 1
             if j == CHUNK or t == end - 1:
@@ -438,7 +444,7 @@ def pulled_step(net: Net, table: SparseRows, pull: PullRows, r: Index, rate: flo
     """theta <- theta - rate * (gradient + EWC's pull), clipped together."""
     if clip < np.inf:
         keep_steps(net, table, r, np.int64(0), net.rows.dtype.type(1), saving)
-        rate *= clip / max(clip, np.sqrt(pulled_square(net, pull)))
+        rate = clipped(net, rate, clip, pulled_square(net, pull))
     pull_weights(net, pull, rate)
     keep_steps(net, table, r, np.int64(0), rate, saving)
     write_steps(net, net.rows.dtype.type(1))

@@ -86,7 +86,9 @@ class Predictor:
         loss, optimizer = self.loss or default_loss(self.regression), self.make_optimizer()
         check_engine(self.engine)
         self.weights = Weights(self.model)
-        self.compute = choose_engine(self.engine, self.weights, loss, self.draws, self.clip, optimizer, self.together)
+        self.compute = choose_engine(
+            self.engine, self.weights, loss, self.draws, self.clip, optimizer, self.together, self.regression
+        )
         self._inputs: tuple[torch.Size, torch.dtype] | None = None  # shape and dtype of one input, from the first
         self._outputs: torch.Size | None = None  # shape of one output
 

@@ -22,7 +22,7 @@ ROWS = 2**18  # rows to plan at a time
 class ReplayLearner(Learner):
     """Algorithms 1 and 4 to 7 differ in their batches and their rates; the rest is here."""
 
-    balanced: ClassVar[bool] = False  # that loss is the sum over tasks of each task's mean loss
+    balanced: ClassVar[bool] = False  # a batch's loss is the sum over tasks of each task's mean loss
 
     memory: Memory = field(default_factory=lambda: Reservoir(500))  # M
     k: int = 11  # examples in a batch, the incoming one included (the paper's grids list k - 1)

@@ -156,3 +156,93 @@ def test_the_memory_may_be_larger_than_what_was_packed_before() -> None:
     for start, end in ((0, 1), (1, 3), (3, 100), (100, 101), (101, 300)):
         many.observe_many(xs[start:end], ys[start:end])
     assert torch.equal(one.weights.theta, many.weights.theta)
+
+
+def test_inputs_that_are_not_vectors_to_the_first_layer_are_left_to_torch() -> None:
+    """A Linear without Flatten on inputs with more dimensions, and on bare numbers."""
+    xs, ys = torch.rand(30, 5, 8), torch.rand(30, 5, 4)
+    learners = [mr.Online(mr.networks.glorot(nn.Linear(8, 4), 0), regression=True, engine=e) for e in ("auto", "torch")]
+    for learner in learners:
+        learner.observe_many(xs, ys)
+        assert learner.compute.name == "torch"
+    assert torch.equal(learners[0].weights.theta, learners[1].weights.theta)
+
+
+def test_class_weights_are_no_plain_cross_entropy() -> None:
+    weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 0.1]))
+    assert mr.ER(mr.networks.mlp(6, (8,), 3), loss=weighted).compute.name == "torch"
+
+
+def test_parameters_in_another_order_are_left_to_torch() -> None:
+    layer = nn.Linear(6, 3)
+    weight = layer.weight
+    del layer.weight
+    layer.weight = weight  # now the bias comes first
+    assert [name for name, _ in layer.named_parameters()] == ["bias", "weight"]
+    assert mr.Online(layer).compute.name == "torch"
+
+
+def test_losses_that_do_not_go_with_their_targets_are_left_to_torch() -> None:
+    soft = mr.Online(mr.networks.mlp(6, (8,), 3), loss=functional.cross_entropy, regression=True)
+    assert soft.compute.name == "torch"
+    soft.observe(torch.rand(6), torch.tensor([0.2, 0.3, 0.5]))
+    assert mr.Online(mr.networks.mlp(6, (8,), 3), loss=functional.mse_loss).compute.name == "torch"
+
+
+def test_another_dataset_is_not_mistaken_for_the_one_before() -> None:
+    first, second = torch.rand(30, 6), torch.rand(20, 6)
+    learners = [mr.Reptile(mr.networks.mlp(6, (8,), 3), s=3, k=5, engine=engine) for engine in ("torch", "cpu")]
+    for learner in learners:
+        learner.train(first, torch.arange(30) % 3, updates=5)
+        learner.train(second, torch.arange(20) % 3, updates=5)
+    torch.testing.assert_close(learners[0].weights.theta, learners[1].weights.theta)
+
+
+def test_restored_into_a_learner_that_has_learned_other_things(tmp_path: Path) -> None:
+    xs, ys = examples()
+    stream, other = (mr.OwnStream.from_tensors(x, ys, test=(x, ys)) for x in (xs, 1 - xs))
+    expected = mr.run(mer(), stream, checkpoint=tmp_path / "whole.ckpt")
+    work = mr.Run(mer(), stream, checkpoint=tmp_path / "half.ckpt")
+    for step in work.steps():
+        if step.seen:
+            work.save()
+            break
+    learner = mer()
+    mr.run(learner, other)
+    assert mr.run(learner, stream, checkpoint=tmp_path / "half.ckpt").weights == expected.weights
+
+
+def test_a_nan_inside_the_net_is_not_taken_for_a_closed_unit() -> None:
+    """Two infinities that cancel in a hidden unit: NaN there, though every output could be finite."""
+    results = []
+    for engine in ("torch", "cpu"):
+        net = mr.networks.mlp(2, (2,), 2, seed=0)
+        learner = mr.Online(net, lr=0.1, engine=engine)
+        with torch.no_grad():
+            learner.weights.theta[:4] = torch.tensor([3e38, -3e38, 0.1, 0.1])
+        with pytest.raises(mr.NonFiniteError, match="example 1 "):
+            learner.observe_many(torch.tensor([[0.0, 0.0], [10.0, 10.0], [0.0, 0.0]]), torch.tensor([0, 1, 0]))
+        results.append(learner.seen)
+    assert results == [1, 1]
+
+
+@pytest.mark.parametrize("kind", [mr.Online, mr.GEM])
+def test_a_loss_that_overflows_although_its_gradient_does_not(kind: type[mr.Learner]) -> None:
+    for engine in ("torch", "cpu"):
+        options = {"memory": mr.Reservoir(5)} if kind is mr.GEM else {}
+        learner = kind(mr.networks.mlp(2, (), 1), regression=True, lr=1e-30, engine=engine, **options)  # type: ignore[arg-type]
+        with pytest.raises(mr.NonFiniteError, match="example 0 "):
+            learner.observe(torch.ones(2), torch.tensor([1e20]))
+
+
+def test_wide_and_deep() -> None:
+    xs, ys = torch.rand(20, 50), torch.randint(17, (20,))
+    learners = [
+        mr.MER(
+            mr.networks.mlp(50, (64, 17, 130, 16), 17), memory=mr.Reservoir(9), lr=0.05, beta=0.3, s=2, k=17, engine=e
+        )
+        for e in ("torch", "cpu")
+    ]
+    for learner in learners:
+        learner.observe_many(xs, ys)
+    torch.testing.assert_close(learners[0].weights.theta, learners[1].weights.theta, rtol=1e-4, atol=1e-5)
