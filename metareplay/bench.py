@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -164,8 +165,8 @@ def document(timings: list[Timing], growth: list[Timing], jobs: float | None) ->
 def processor() -> str:
     """The CPU's name, where the system tells."""
     try:
-        with open("/proc/cpuinfo") as lines:  # noqa: PTH123
-            return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
 
