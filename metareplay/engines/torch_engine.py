@@ -98,9 +98,9 @@ class TorchEngine(Engine):
     def _learn(self, plan: Plan, i: int, table: Table, pull: Pull | None) -> None:
         """Algorithm 1's loops; the other algorithms are the same loops with other batches and rates."""
         theta, rates = self.weights.theta, plan.rates
-        theta_a0 = theta.clone()
+        theta_a0 = theta.clone() if rates.across != 1 else theta  # with rate 1 the line changes nothing
         for batch in plan.batches(i):
-            theta_w0 = theta.clone()
+            theta_w0 = theta.clone() if rates.within != 1 else theta
             for rows in [batch] if plan.together else batch[:, np.newaxis]:
                 current = not plan.together and rows[0] == plan.incoming + i
                 self._differentiate(table, rows, plan.balanced)
