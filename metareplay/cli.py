@@ -101,7 +101,7 @@ def run(
             images=images,
             test_examples=test_examples,
             seed=one,
-            engine=engine,  # type: ignore[arg-type]
+            engine=engine,
         )
         for one in range(seed, seed + seeds)
     ]

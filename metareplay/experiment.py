@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, final
+from typing import Any, final
 
 from torch import nn
 
@@ -63,7 +63,7 @@ class Experiment:
     images: str = "mnist"
     test_examples: int | None = None  # None: the whole test set
     seed: int = 0  # of the stream, the first weights and the learner
-    engine: Literal["auto", "torch", "cpu"] = "auto"
+    engine: str = "auto"  # auto, torch or cpu
 
     def build(self) -> tuple[Learner, Stream]:
         """The learner with its first weights, and the stream; nothing has been computed yet."""

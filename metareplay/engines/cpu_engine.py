@@ -40,9 +40,11 @@ class CpuEngine(Engine):
         """At full speed first; if an example failed, again from the start, carefully, up to that example."""
         if not self._fits(table):
             return self._plain.execute(plan, table, pull)
+        undo = self.remember()
         try:
             return self._execute(plan, table, pull)
-        except BaseException as error:  # the weights are written last, so nothing has been learned
+        except BaseException as error:  # Ctrl-C, or no room for the kernel's arrays
+            undo()
             self._kernel = None
             return Outcome(0, error)
 
