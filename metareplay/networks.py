@@ -27,6 +27,13 @@ class TaskModule(nn.Module, ABC):
     def classes(self, task: int) -> int:
         """How many classes a task has; raise InputError for a task this module was not made for."""
 
+    def paths(self) -> list[nn.Module]:
+        """For each task the plain module that its examples go through, with the same parameters; [] if unknown.
+
+        With it engines can train on one task's part alone.
+        """
+        return []
+
 
 def mlp(inputs: int, hidden: Sequence[int], outputs: int, seed: int = 0) -> nn.Sequential:
     """A chain of Linear and ReLU layers: Glorot uniform weights, zero biases, as in the paper's experiments.
@@ -89,6 +96,10 @@ class MultiHead(TaskModule):
             outputs[mask, :count] = self.heads[task](features[mask])
         return outputs
 
+    def paths(self) -> list[nn.Module]:
+        """The body and the task's own head."""
+        return [nn.Sequential(self.body, head) for head in self.heads]
+
     def classes(self, task: int) -> int:
         """As given."""
         return self.counts[_known(task, len(self.counts))]
@@ -106,6 +117,10 @@ class Separate(TaskModule):
     def forward(self, inputs: Tensor, tasks: Tensor) -> Tensor:
         """Each input through its own task's network."""
         return _by_task(self.nets, inputs, tasks)
+
+    def paths(self) -> list[nn.Module]:
+        """The networks."""
+        return list(self.nets)
 
     def classes(self, task: int) -> int:
         """The same for every task."""
@@ -131,6 +146,10 @@ class TaskInputs(TaskModule):
         """The task's own input layer, then the shared layers."""
         outputs: Tensor = self.shared(_by_task(self.inputs, inputs, tasks))
         return outputs
+
+    def paths(self) -> list[nn.Module]:
+        """The task's own input layer, then the shared layers."""
+        return [nn.Sequential(own, self.shared) for own in self.inputs]
 
     def classes(self, task: int) -> int:
         """The same for every task."""

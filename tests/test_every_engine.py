@@ -105,6 +105,43 @@ def test_online_ewc_and_gem(dtype: torch.dtype, case: dict[str, Any], strength: 
         assert distance(one, other) < 10 * TOLERANCE[dtype]
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@given(case=cases())
+@settings(max_examples=25)
+def test_models_with_a_part_for_each_task(dtype: torch.dtype, case: dict[str, Any]) -> None:
+    sizes, seed = (case["inputs"], case["hidden"] or (5,), case["outputs"]), case["seed"]
+
+    def heads() -> nn.Module:
+        body = mr.networks.mlp(case["inputs"], (), 7, seed=seed).append(nn.ReLU())
+        return mr.networks.MultiHead(body, 7, [case["outputs"], case["outputs"] + 2, case["outputs"]], seed=seed)
+
+    def separate() -> mr.networks.Separate:
+        return mr.networks.separate_mlps(*sizes, TASKS, seed=seed).to(dtype)
+
+    lr, clip = case["rest"]["lr"], case["rest"]["clip"]
+    kinds: list[Callable[[str], mr.Learner]] = [
+        lambda engine: mr.Independent(separate(), lr=lr, clip=clip, engine=engine),
+        lambda engine: mr.Independent(separate(), lr=lr, start="clone", engine=engine),
+        lambda engine: mr.TaskInput(mr.networks.task_input_mlp(*sizes, TASKS, seed=seed).to(dtype), engine=engine),
+        lambda engine: mr.Online(heads().to(dtype), lr=lr, clip=clip, engine=engine),
+    ]
+    for kind in kinds:
+        one, other = both(kind, data(case))
+        assert distance(one, other) < TOLERANCE[dtype]
+
+
+def test_batches_over_several_tasks_parts_go_to_torch() -> None:
+    xs, ys, tasks = torch.rand(30, 6), torch.arange(30) % 4, torch.arange(30) // 10
+    learners = [
+        mr.MER(mr.networks.separate_mlps(6, (12,), 4, TASKS), memory=mr.Reservoir(9), s=2, k=4, engine=engine)
+        for engine in ("torch", "cpu")
+    ]
+    for learner in learners:
+        learner.observe_many(xs, ys, tasks)
+    assert [learner.compute.name for learner in learners] == ["torch", "torch"]
+    torch.testing.assert_close(learners[0].weights.theta, learners[1].weights.theta)
+
+
 @pytest.mark.parametrize("loss", [functional.mse_loss, functional.huber_loss, nn.MSELoss(), nn.HuberLoss()])
 @given(case=cases())
 @settings(max_examples=10)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from metareplay.engines.torch_engine import Loss
+from metareplay.networks import TaskModule
 
 
 class LossKind(Enum):
@@ -61,17 +62,33 @@ class Chain:
         >>> Chain.of(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))) is None
         True
         """
-        parts = _unwrap(module)
-        while parts and type(parts[0]) is nn.Flatten and (parts[0].start_dim, parts[0].end_dim) == (1, -1):
-            parts = parts[1:]
+        parts = [part for part in _unwrap(module) if not _flattens(part)]
         kinds = [type(part) for part in parts]
         if kinds != [nn.Linear, *[nn.ReLU, nn.Linear] * (len(parts) // 2)] or any(_hooked(m) for m in module.modules()):
             return None
         layers = tuple(part for part in parts if isinstance(part, nn.Linear))
         in_order = [id(p) for layer in layers for p in (layer.weight, layer.bias)]
         trained = [id(p) for p in module.parameters() if p.requires_grad]
-        flattens = type(_unwrap(module)[0]) is nn.Flatten
+        flattens = _flattens(_unwrap(module)[0])
         return Chain(layers, flattens) if in_order == trained and len(set(in_order)) == len(in_order) else None
+
+    @staticmethod
+    def by_task(module: nn.Module) -> "list[Chain] | None":
+        """The chain that each task's examples go through; one for all tasks in a module that does not tell them apart.
+
+        None if a part of the module is no such chain.
+        """
+        apart = isinstance(module, TaskModule)
+        chains = [Chain.of(path) for path in (module.paths() if isinstance(module, TaskModule) else [module])]
+        found = [chain for chain in chains if chain is not None]
+        if len(found) < len(chains) or not found or (apart and _hooked(module)):
+            return None
+        return found
+
+    def split(self, vector: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """A flat vector as the layers' (W, b), which are views of it."""
+        parts = iter(vector.split([p.numel() for layer in self.layers for p in (layer.weight, layer.bias)]))
+        return [(next(parts).view_as(layer.weight), next(parts)) for layer in self.layers]
 
     def takes(self, shape: torch.Size) -> bool:
         """Whether one input of this shape is one vector to the first layer."""
@@ -125,6 +142,11 @@ def _finite(outputs: Tensor, ys: Tensor, loss: LossKind) -> Tensor:
     else:
         losses = (outputs - ys).square().sum(1) if loss is LossKind.SQUARED_ERROR else (outputs - ys).abs().sum(1)
     return torch.isfinite(losses)
+
+
+def _flattens(part: nn.Module) -> bool:
+    """Whether it makes a vector of each input: nothing to do where inputs are vectors already."""
+    return type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1)
 
 
 def _unwrap(module: nn.Module) -> list[nn.Module]:

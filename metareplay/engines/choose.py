@@ -33,9 +33,9 @@ def choose_engine(
     plain = TorchEngine(weights, loss, draws, clip, make_optimizer)
     if name == "torch":
         return plain
-    chain, kind = Chain.of(weights.module), LossKind.of(loss)
+    chains, kind = Chain.by_task(weights.module), LossKind.of(loss)
     missing = (
-        "a chain of Linear and ReLU layers, all trained" if chain is None
+        "a chain of Linear and ReLU layers, all trained" if chains is None
         else "float32 or float64 weights on the CPU" if weights.device.type != "cpu" or weights.dtype not in _DTYPES
         else "cross-entropy for labels, squared or Huber error for real targets"
         if kind is None or (kind is LossKind.CROSS_ENTROPY) == regression
@@ -43,8 +43,8 @@ def choose_engine(
         else "no clip for steps on whole batches" if together and clip is not None
         else None
     )  # fmt: skip
-    if missing is None and chain is not None and kind is not None:
-        return CpuEngine(weights, chain, kind, plain, clip)
+    if missing is None and chains is not None and kind is not None:
+        return CpuEngine(weights, chains, kind, plain, clip)
     if name == "cpu":
         raise InputError(f"engine 'cpu' needs {missing}: use engine='auto'")
     return plain

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, final
 
@@ -13,9 +13,10 @@ from torch import Tensor
 
 from metareplay.draws import Ints
 from metareplay.engines.chain import Chain, LossKind
-from metareplay.engines.engine import Engine, Outcome, Pull
+from metareplay.engines.engine import Engine, Gradients, Outcome, Pull
 from metareplay.engines.inputs import as_input
-from metareplay.engines.torch_engine import TorchEngine
+from metareplay.engines.torch_engine import TorchEngine, in_range
+from metareplay.networks import TaskModule
 from metareplay.plan import Plan
 from metareplay.table import Table
 from metareplay.weights import Weights
@@ -28,51 +29,68 @@ class CpuEngine(Engine):
     """Plans by the kernel in `kernel.py`: the same rows in the same order, the same weights up to rounding."""
 
     def __init__(
-        self, weights: Weights, chain: Chain, loss: LossKind, plain: TorchEngine, clip: float | None = None
+        self, weights: Weights, chains: list[Chain], loss: LossKind, plain: TorchEngine, clip: float | None = None
     ) -> None:
-        """`plain` takes over if inputs turn out not to be vectors to the first layer."""
-        self.weights, self.chain, self.loss, self.clip = weights, chain, loss, clip
+        """`chains`: one for each task, or a single one for all. `plain` takes over where they do not serve."""
+        self.weights, self.chains, self.loss, self.clip = weights, chains, loss, clip
         self.name = "cpu"
         self._plain = plain
-        self._kernel: _Kernel | None = None
+        self._kernels: dict[tuple[int, ...], _Kernel] = {}  # by the widths of the layers
 
     def execute(self, plan: Plan, table: Table, pull: Pull | None = None) -> Outcome:
         """At full speed first; if an example failed, again from the start, carefully, up to that example."""
-        if not self._fits(table):
+        if not self._fits(table, plan.rows, vectors=pull is not None):
             return self._plain.execute(plan, table, pull)
         undo = self.remember()
         try:
             return self._execute(plan, table, pull)
         except BaseException as error:  # Ctrl-C, or no room for the kernel's arrays
             undo()
-            self._kernel = None
+            self._kernels.clear()
             return Outcome(0, error)
 
     def _execute(self, plan: Plan, table: Table, pull: Pull | None) -> Outcome:
-        self.weights.check()
-        if self._kernel is None:
-            self._kernel = _Kernel(self.weights, self.chain, self.loss, self.clip)
-        learned = self._kernel.run(plan, table, pull, careful=False)
+        chain = self._chain(table, plan.rows)
+        kernel = self._kernel(chain)
+        learned = kernel.run(chain, plan, table, pull, careful=False)
         if learned < len(plan):
-            self._kernel.clear()
-            learned = self._kernel.run(plan, table, pull, careful=True)
-        self.weights.theta.copy_(self._kernel.weights())
+            kernel.clear()
+            learned = kernel.run(chain, plan, table, pull, careful=True)
+        kernel.give_weights(chain)
         return Outcome(learned)
 
-    def gradients(self, table: Table, groups: list[Ints], example: int) -> Tensor:
-        """One pass over all the groups together."""
-        if not self._fits(table):
+    def gradients(self, table: Table, groups: list[Ints], example: int) -> Gradients:
+        """One pass over all the groups."""
+        rows = np.concatenate(groups)
+        if not self._fits(table, rows, vectors=True):
             return self._plain.gradients(table, groups, example)
-        self.weights.check()
-        rows = torch.from_numpy(np.concatenate(groups))
-        inputs = as_input(table.xs[rows], self.weights)
-        return self.chain.gradients(inputs, table.ys[rows], self.loss, [len(group) for group in groups])
+        chain = self._chain(table, rows)
+        return self._kernel(chain).gradients(chain, table, rows, np.cumsum([0, *(len(group) for group in groups)]))
 
-    def _fits(self, table: Table) -> bool:
-        """Whether the inputs are vectors to the first layer; if not, torch does the arithmetic from now on."""
-        if not self.chain.takes(table.xs.shape[1:]):
+    def _kernel(self, chain: Chain) -> "_Kernel":
+        self.weights.check()
+        if chain.widths not in self._kernels:
+            self._kernels[chain.widths] = _Kernel(self.weights, chain.widths, self.loss, self.clip)
+        return self._kernels[chain.widths]
+
+    def _chain(self, table: Table, rows: Ints) -> Chain:
+        return self.chains[int(table.tasks[rows[0]]) if self._apart else 0]
+
+    def _fits(self, table: Table, rows: Ints, vectors: bool) -> bool:
+        """Whether the kernel can do this; if not, torch does the arithmetic from now on.
+
+        Inputs must be vectors to the first layer. Where tasks have parts of their own, rows must be of one task, and
+        vectors of the size of all weights have no place.
+        """
+        one_part = not self._apart or (not vectors and len(np.unique(table.tasks.numpy()[rows])) == 1)
+        if not one_part or not self.chains[0].takes(table.xs.shape[1:]):
             self.name = self._plain.name
         return self.name == "cpu"
+
+    @property
+    def _apart(self) -> bool:
+        """Whether tasks have parts of their own."""
+        return isinstance(self.weights.module, TaskModule)
 
     def healthy(self) -> bool:
         """The weights are finite."""
@@ -99,80 +117,125 @@ class CpuEngine(Engine):
 class _Kernel:
     """The kernel with its arrays. The weights are copied in before a plan and out after it."""
 
-    def __init__(self, weights: Weights, chain: Chain, loss: LossKind, clip: float | None) -> None:
+    def __init__(self, weights: Weights, widths: tuple[int, ...], loss: LossKind, clip: float | None) -> None:
         _notice_changes()
         from metareplay.engines import kernel, packed  # here, because numba takes long to import
 
         self._code, self._packed = kernel, packed
-        self._module_weights = weights
-        self._theta = weights.theta.numpy()
-        self._number: Any = self._theta.dtype.type
+        self.module_weights = weights
+        self._dtype = weights.theta.numpy().dtype
+        self._number: Any = self._dtype.type
         self._loss = {
             LossKind.CROSS_ENTROPY: packed.CROSS_ENTROPY,
             LossKind.SQUARED_ERROR: packed.SQUARED_ERROR,
             LossKind.HUBER: packed.HUBER,
         }[loss]
         self._clip = self._number(np.inf if clip is None else clip)
-        self._widths = chain.widths
-        self._net = packed.make_net(self._widths, self._theta.dtype)
+        self._widths = widths
+        self._net = packed.make_net(widths, self._dtype)
         self._room = packed.make_batch(self._net, 1)  # for plans whose batches are one step
-        self._table = packed.sparse_rows(0, self._widths[0], self._theta.dtype)
+        self._found = packed.aligned((0, self._net.rows.shape[1]), self._dtype)  # gradients of groups
+        self._table = packed.sparse_rows(0, widths[0], self._dtype)
         self._copied = np.zeros(0, np.int64)  # Table.writes of each row when it was packed
-        self._ran: set[tuple[bool, bool]] = set()
+        self._ran: set[tuple[bool, ...]] = set()
         self._packed_from: Table | None = None
         self._pulled: tuple[Pull | None, Any] = (None, None)  # the last pull, and the same as rows
 
-    def run(self, plan: Plan, table: Table, pull: Pull | None, careful: bool) -> int:
+    def run(self, chain: Chain, plan: Plan, table: Table, pull: Pull | None, careful: bool) -> int:
         """Learn a plan's examples from the module's weights on; how many stayed finite."""
-        self._pack(table, plan)
+        self._pack(table, plan.rows)
         if plan.together and (size := int(np.diff(plan.ends).max())) > self._room.size:
             self._room = self._packed.make_batch(self._net, size)
-        self._packed.put_weights(self._net, self._net.rows, self._theta)
-        with _compiling() if self._new(plan, pull) else nullcontext():
+        self._take_weights(chain)
+        with self._compiling(plan.together, pull is not None):
             return self._code.run_plan(
                 self._net,
                 self._table,
                 self._targets(table),
                 self._steps(plan, table),
                 self._rates(plan),
-                self._pull(pull),
+                self._pull(chain, pull),
                 self._room if plan.together else None,
                 careful,
             )
 
-    def _new(self, plan: Plan, pull: Pull | None) -> bool:
-        """Whether this kind of plan has not been run before, so that it may have to be compiled."""
-        kind = (plan.together, pull is not None)
-        new = kind not in self._ran
+    def gradients(self, chain: Chain, table: Table, rows: Ints, ends: Ints) -> "_PackedGradients":
+        """The mean gradient of the loss over rows[ends[g] : ends[g + 1]], for each g."""
+        self._pack(table, rows)
+        count, size = len(ends) - 1, len(self._net.rows)
+        if len(self._found) < count * size:
+            self._found = self._packed.aligned((count * size, self._found.shape[1]), self._dtype)
+        self._take_weights(chain)
+        found = self._found[: count * size]
+        with self._compiling():
+            if not self._code.group_gradients(self._net, self._table, self._targets(table), rows, ends, found):
+                found.fill(np.nan)
+                self.clear()
+        return _PackedGradients(self, chain, found.reshape(count, -1))
+
+    def inner_products(self, vectors: Any) -> Tensor:
+        """The inner product of every pair of rows."""
+        count = len(vectors)
+        eights = np.minimum(np.arange(-(-count // 8) * 8), count - 1).astype(np.uint32).reshape(-1, 8)
+        products, block = np.zeros((count, eights.size)), self._packed.aligned((1, 8), self._dtype)
+        self._code.inner_products(vectors, eights, block, products)
+        upper = np.triu(products[:, :count])
+        return torch.from_numpy(upper + np.triu(upper, 1).T)
+
+    def weighted_sum(self, vectors: Any, weights: Tensor, chain: Chain) -> Tensor:
+        """The sum of rows with these weights, as a flat vector in the module's order."""
+        total = self._packed.aligned((1, vectors.shape[1]), self._dtype)
+        self._code.weighted_sum(vectors, weights.numpy().astype(self._dtype), total)
+        return self.flat(total, chain)
+
+    def flat(self, vector: Any, chain: Chain) -> Tensor:
+        """What is laid out as the net's rows, in the module's order."""
+        found = torch.empty_like(self.module_weights.theta)
+        parts = [(weight.numpy(), bias.numpy()) for weight, bias in chain.split(found)]
+        self._packed.get_weights(self._net, vector.reshape(self._net.rows.shape), parts)
+        return found
+
+    def _take_weights(self, chain: Chain) -> None:
+        self._packed.put_weights(self._net, self._net.rows, _arrays(chain))
+
+    def give_weights(self, chain: Chain) -> None:
+        """Copy the net's weights into the module's."""
+        self._packed.get_weights(self._net, self._net.rows, _arrays(chain))
+
+    @contextmanager
+    def _compiling(self, *kind: bool) -> Iterator[None]:
+        """Say so if this kind of work takes long at its first time: it is compiled for this CPU, once."""
+        remark = "compiling the CPU engine for this machine and this kind of learner, once (up to 20 seconds)"
+        timer = threading.Timer(2.0, logger.warning, [remark])
+        timer.daemon = True
+        if kind not in self._ran:
+            timer.start()
         self._ran.add(kind)
-        return new
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def clear(self) -> None:
         """Forget everything, also what is not finite."""
-        self._net = self._packed.make_net(self._widths, self._theta.dtype)
+        self._net = self._packed.make_net(self._widths, self._dtype)
 
-    def weights(self) -> Tensor:
-        """The net's weights as a flat vector in the module's order."""
-        theta = np.empty_like(self._theta)
-        self._packed.get_weights(self._net, self._net.rows, theta)
-        return torch.from_numpy(theta)
-
-    def _pack(self, table: Table, plan: Plan) -> None:
-        """Bring the packed rows that the plan visits up to date."""
+    def _pack(self, table: Table, rows: Ints) -> None:
+        """Bring the packed copies of these rows up to date."""
         if len(self._copied) < len(table.writes):
-            self._table = self._packed.sparse_rows(len(table.writes), self._widths[0], self._theta.dtype)
+            self._table = self._packed.sparse_rows(len(table.writes), self._widths[0], self._dtype)
             self._copied = np.zeros(len(table.writes), np.int64)
         if table is not self._packed_from:
             self._copied[:], self._packed_from = 0, table
-        stale = np.unique(plan.rows[self._copied[plan.rows] != table.writes[plan.rows]])
+        stale = np.unique(rows[self._copied[rows] != table.writes[rows]])
         if len(stale):
-            dense = as_input(table.xs[stale], self._module_weights).flatten(1).numpy()
+            dense = as_input(table.xs[stale], self.module_weights).flatten(1).numpy()
             self._packed.pack(self._table, dense, stale)
             self._copied[stale] = table.writes[stale]
 
     def _steps(self, plan: Plan, table: Table) -> Any:
         shares = _shares(plan, table) if plan.together else np.zeros(0)
-        return self._packed.Steps(plan.rows, plan.ends, shares.astype(self._theta.dtype), plan.s, plan.incoming)
+        return self._packed.Steps(plan.rows, plan.ends, shares.astype(self._dtype), plan.s, plan.incoming)
 
     def _rates(self, plan: Plan) -> Any:
         rates, number = plan.rates, self._number
@@ -185,17 +248,18 @@ class _Kernel:
     def _targets(self, table: Table) -> Any:
         ys = table.ys.numpy()
         if self._loss == self._packed.CROSS_ENTROPY:
-            return self._packed.Targets(self._loss, ys, np.zeros((0, 0), self._theta.dtype))
+            return self._packed.Targets(self._loss, ys, np.zeros((0, 0), self._dtype))
         return self._packed.Targets(self._loss, np.zeros(0, np.int64), ys)
 
-    def _pull(self, pull: Pull | None) -> Any:
+    def _pull(self, chain: Chain, pull: Pull | None) -> Any:
         if pull is self._pulled[0]:
             return self._pulled[1]
         if pull is None:
             return None
-        rows = [self._packed.aligned(self._net.rows.shape, self._theta.dtype) for _ in range(2)]
+        rows = [self._packed.aligned(self._net.rows.shape, self._dtype) for _ in range(2)]
         for part, vector in zip(rows, (pull.importance, pull.anchor), strict=True):
-            self._packed.put_weights(self._net, part, vector.numpy())
+            parts = [(weight.numpy(), bias.numpy()) for weight, bias in chain.split(vector)]
+            self._packed.put_weights(self._net, part, parts)
         self._pulled = pull, self._packed.PullRows(self._number(2 * pull.strength), *rows)
         return self._pulled[1]
 
@@ -221,14 +285,30 @@ def _notice_changes() -> None:
             kernel.touch()
 
 
-@contextmanager
-def _compiling() -> Iterator[None]:
-    """Say so if the first call takes long: it compiles the kernel for this CPU, once."""
-    remark = "compiling the CPU engine for this machine and this kind of learner, once (up to 20 seconds)"
-    timer = threading.Timer(2.0, logger.warning, [remark])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+@final
+class _PackedGradients(Gradients):
+    """Gradients as rows of one matrix, each laid out as the kernel's weights."""
+
+    def __init__(self, kernel: _Kernel, chain: Chain, rows: Any) -> None:
+        self._kernel, self._chain, self._rows = kernel, chain, rows
+
+    def each(self) -> Tensor:
+        """In the module's order."""
+        return torch.stack([self._kernel.flat(row, self._chain) for row in self._rows])
+
+    def products(self) -> Tensor:
+        """G G'; by way of float64 where float32 has not the range."""
+        products = self._kernel.inner_products(self._rows)
+        if in_range(products) or self._rows.dtype == np.float64:
+            return products
+        rows = self.each().double()
+        return rows @ rows.T
+
+    def descend(self, rates: Tensor) -> None:
+        """theta <- theta - G' rates."""
+        self._kernel.module_weights.theta.sub_(self._kernel.weighted_sum(self._rows, rates, self._chain))
+
+
+def _arrays(chain: Chain) -> list[tuple[Any, Any]]:
+    """The layers' (W, b), the module's own."""
+    return [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in chain.layers]

@@ -39,6 +39,22 @@ class Outcome:
     error: BaseException | None = None
 
 
+class Gradients(ABC):
+    """The gradients g_1, g_2, ... of some losses at the current weights; good until the engine's next call."""
+
+    @abstractmethod
+    def each(self) -> Tensor:
+        """One a row, flat."""
+
+    @abstractmethod
+    def products(self) -> Tensor:
+        """The inner product of every pair, in float64; what is not finite gives NaN or infinity."""
+
+    @abstractmethod
+    def descend(self, rates: Tensor) -> None:
+        """theta <- theta - sum_i rates_i g_i."""
+
+
 class Engine(ABC):
     """The arithmetic on weights."""
 
@@ -49,8 +65,8 @@ class Engine(ABC):
         """Carry out a plan as far as it goes; what an example raises is in the outcome."""
 
     @abstractmethod
-    def gradients(self, table: Table, groups: list[Ints], example: int) -> Tensor:
-        """For each group of rows the gradient of its mean loss, one a row; `example` is the one being learned."""
+    def gradients(self, table: Table, groups: list[Ints], example: int) -> Gradients:
+        """For each group of rows the gradient of its mean loss; `example` is the one being learned."""
 
     @abstractmethod
     def healthy(self) -> bool:

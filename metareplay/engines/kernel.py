@@ -50,6 +50,8 @@ from metareplay.engines.vector import (
     zero_eight,
 )
 
+BLOCK = 512  # columns of a few dozen vectors that fit into the fastest cache
+
 # --- the two heavy loops
 
 
@@ -527,3 +529,63 @@ def run_plan(
                 fill(net.deltas, layer, net.widths[layer], net.rows.dtype.type(0))
             return i
     return examples if careful or all_finite(net) else 0
+
+
+# --- gradients of groups of rows, for GEM
+
+
+@compiled
+def group_gradients(net: Net, table: SparseRows, targets: Targets, rows: Array, ends: Array, found: Array) -> bool:
+    """Row g * len(net.rows) + p of found = row p of the mean gradient over rows[ends[g] : ends[g + 1]].
+
+    Whether every loss was finite; if not, what was found is of no use.
+    """
+    size, one = len(net.rows), net.rows.dtype.type(1)
+    for g in range(len(ends) - 1):
+        for p in range(g * size, (g + 1) * size):
+            fill(found, p, net.rows.shape[1], net.rows.dtype.type(0))
+        share = one / net.rows.dtype.type(ends[g + 1] - ends[g])
+        for t in range(ends[g], ends[g + 1]):
+            if not differentiate(net, table, targets, rows[t]):
+                return False
+            add_outer(net, np.int64(0), table, rows[t], share, found, g * size)
+            for layer in range(1, len(net.widths)):
+                add_outer(net, layer, net.active, layer, share, found, g * size)
+    return True
+
+
+@compiled
+def add_outer(net: Net, layer: Index, inputs: SparseRows, r: Index, share: float, found: Array, first: Index) -> None:
+    """Add share * x d' to a layer's rows of found, which start at `first`; x = inputs[r], d = deltas[layer]."""
+    for t in range(inputs.counts[r] + 1):
+        p = first + inputs.picks[r, t]
+        x = splat(share * inputs.values[r, t])
+        for j in range(0, net.widths[layer], LANES):
+            store(found, p, j, multiply_add(x, load(net.deltas, layer, j), load(found, p, j)))
+
+
+@compiled
+def inner_products(vectors: Array, eights: Array, block: Array, products: Array) -> None:
+    """products[a, b] += vectors[a] . vectors[b], for b from a's group of eight on; BLOCK columns at a time."""
+    count, width = vectors.shape
+    for start in range(0, width, BLOCK):
+        for a in range(count):
+            for e in range(a // CHUNK, len(eights)):
+                others = eight(eights, e, 0)
+                sums = zero_eight(vectors)
+                for j in range(start, min(start + BLOCK, width), LANES):
+                    sums = multiply_add_eight(load(vectors, a, j), load_eight(vectors, others, j), sums)
+                store_totals(block, np.int64(0), np.int64(0), sums)
+                for i in range(CHUNK):
+                    products[a, e * CHUNK + i] += block[0, i]
+
+
+@compiled
+def weighted_sum(vectors: Array, weights: Array, total: Array) -> None:
+    """total[0] = sum_i weights[i] vectors[i]."""
+    count, width = vectors.shape
+    for j in range(0, width, LANES):
+        sum_ = splat(vectors.dtype.type(0))
+        for i in range(count):
+            sum_ = multiply_add(splat(weights[i]), load(vectors, i, j), sum_)
+        store(total, np.int64(0), j, sum_)

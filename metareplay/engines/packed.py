@@ -1,6 +1,6 @@
 """An MLP's weights and examples as the compiled kernel holds them: whole vectors, aligned, zeros left out."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from metareplay.engines.vector import EIGHT, LANES
 
 Array = NDArray[Any]
+Layers = Sequence[tuple[Array, Array]]  # an MLP's (W, b) as torch has them
 Index = int | np.signedinteger[Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -165,15 +166,15 @@ def make_batch(net: Net, size: int) -> Batch:
     )
 
 
-def put_weights(net: Net, rows: Array, theta: Array) -> None:
-    """Copy a flat vector in torch's order (W1, b1, W2, b2, ...) into rows laid out as the net's."""
-    for part, weight, bias in _layers(net, rows, theta):
+def put_weights(net: Net, rows: Array, layers: Layers) -> None:
+    """Copy an MLP's weights into rows laid out as the net's."""
+    for part, weight, bias in _beside(net, rows, layers):
         part[:-1], part[-1] = weight.T, bias
 
 
-def get_weights(net: Net, rows: Array, theta: Array) -> None:
-    """Copy rows laid out as the net's into a flat vector in torch's order."""
-    for part, weight, bias in _layers(net, rows, theta):
+def get_weights(net: Net, rows: Array, layers: Layers) -> None:
+    """Copy rows laid out as the net's into an MLP's weights."""
+    for part, weight, bias in _beside(net, rows, layers):
         weight[:], bias[:] = part[:-1].T, part[-1]
 
 
@@ -201,13 +202,10 @@ def close(sparse: SparseRows, r: Index, n: Index, one: Index) -> None:
     sparse.values[r, n] = 1
 
 
-def _layers(net: Net, rows: Array, theta: Array) -> Iterator[tuple[Array, Array, Array]]:
-    """Each layer's rows beside the same weights in theta: (rows, W, b), all views."""
-    at = 0
-    for first, n, m in zip(net.firsts, net.inputs, net.outputs, strict=True):
-        weight, bias = theta[at : at + n * m].reshape(m, n), theta[at + n * m : at + n * m + m]
+def _beside(net: Net, rows: Array, layers: Layers) -> Iterator[tuple[Array, Array, Array]]:
+    """Each layer's rows beside its weights: (rows, W, b), all views."""
+    for first, n, m, (weight, bias) in zip(net.firsts, net.inputs, net.outputs, layers, strict=True):
         yield rows[first : first + n + 1, :m], weight, bias
-        at += n * m + m
 
 
 def _up(n: Any, unit: int) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from metareplay.draws import Draws, Ints, Purpose
-from metareplay.engines.engine import Engine, Outcome, Pull
+from metareplay.engines.engine import Engine, Gradients, Outcome, Pull
 from metareplay.engines.inputs import as_input
 from metareplay.networks import TaskModule
 from metareplay.plan import Plan
@@ -108,7 +108,7 @@ class TorchEngine(Engine):
             reptile(theta, theta_w0, rates.within)
         reptile(theta, theta_a0, rates.across)
 
-    def gradients(self, table: Table, groups: list[Ints], example: int) -> Tensor:
+    def gradients(self, table: Table, groups: list[Ints], example: int) -> Gradients:
         """One forward and backward pass a group."""
         found = []
         with self._learning() as generator:
@@ -116,7 +116,7 @@ class TorchEngine(Engine):
             for rows in groups:
                 self._differentiate(table, rows, balanced=False)
                 found.append(self.weights.gradient.clone())
-        return torch.stack(found)
+        return FlatGradients(self.weights, torch.stack(found))
 
     def state(self) -> dict[str, Tensor]:
         """The optimizer's moments, flat; nothing for plain SGD."""
@@ -190,6 +190,34 @@ class TorchEngine(Engine):
             self.restore(moments)
 
         return undo
+
+
+@final
+class FlatGradients(Gradients):
+    """Gradients as the rows of one matrix."""
+
+    def __init__(self, weights: Weights, rows: Tensor) -> None:
+        self._weights, self._rows = weights, rows
+
+    def each(self) -> Tensor:
+        """The matrix."""
+        return self._rows
+
+    def products(self) -> Tensor:
+        """G G', computed in float64 where float32 has not the range."""
+        products = self._rows @ self._rows.T
+        if self._rows.dtype != torch.float64 and not in_range(products):
+            return self._rows.double() @ self._rows.double().T
+        return products.double()
+
+    def descend(self, rates: Tensor) -> None:
+        """theta <- theta - G' rates."""
+        self._weights.theta.sub_(rates.to(self._rows) @ self._rows)
+
+
+def in_range(products: Tensor) -> bool:
+    """Whether float32 products neither overflowed nor lost digits to underflow."""
+    return bool(((products.abs() > 1e-30) & torch.isfinite(products)).all())
 
 
 def clip_norm(gradient: Tensor, clip: float | None) -> None:

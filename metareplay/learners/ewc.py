@@ -73,7 +73,7 @@ class EWC(Learner):
     def _importance(self, table: Table, rows: Ints) -> Tensor:
         """F_t."""
         groups = [rows] if self.fisher == "squared-mean" else list(rows[:, None])
-        return self.compute.gradients(table, groups, self.seen).square_().mean(0)
+        return self.compute.gradients(table, groups, self.seen).each().square_().mean(0)
 
     @property
     def held(self) -> None:

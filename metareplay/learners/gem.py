@@ -9,7 +9,6 @@ from torch import Tensor
 
 from metareplay.checks import check_strength
 from metareplay.engines.engine import Outcome
-from metareplay.engines.torch_engine import clip_norm
 from metareplay.learners.learner import Learner
 from metareplay.learners.predictor import Incoming
 from metareplay.memories.memory import Memory
@@ -54,9 +53,11 @@ class GEM(Learner):
         """theta <- theta - lr * projected gradient."""
         current = np.array([table.capacity])
         gradients = self.compute.gradients(table, [current, *self.memory.groups(task)], self.seen)
-        gradient = project(gradients[0], gradients[1:], self.strength)
-        clip_norm(gradient, self.clip)
-        self.weights.theta.add_(gradient, alpha=-self.lr)
+        products = gradients.products()
+        shares = project(products, self.strength)
+        if self.clip is not None:
+            shares *= self.clip / max(self.clip, max(0.0, float(shares @ products @ shares)) ** 0.5)
+        gradients.descend(self.lr * shares)
 
     @property
     def held(self) -> Memory:
@@ -68,33 +69,28 @@ class GEM(Learner):
         return self.memory.capacity
 
 
-def project(gradient: Tensor, constraints: Tensor, strength: float = 0.0) -> Tensor:
-    """The gradient g itself if G g >= 0, else g + G' v with v >= strength that minimises |g + G' v|.
+def project(products: Tensor, strength: float = 0.0) -> Tensor:
+    """How much of each gradient is in GEM's step: 1 of the example's own, g, and v_t of each past task's, G_t.
 
-    At strength 0 this is the vector closest to g that satisfies G g >= 0 (the dual of GEM's quadratic program). After
-    the shift u = v - strength it is a non-negative least-squares problem in as many unknowns as there are tasks, solved
-    by an active set from inner products alone: rank-deficient, duplicate and zero rows do no harm. What is not finite
-    gives NaN.
+    v = 0 if G g >= 0, else v >= strength that minimises |g + G' v|; at strength 0 that is the vector closest to g with
+    G (g + G' v) >= 0 (the dual of GEM's quadratic program). `products` are the inner products of the rows of (g; G), in
+    float64: nothing else is needed. After the shift u = v - strength it is a non-negative least-squares problem in as
+    many unknowns as there are tasks, solved by an active set; rank-deficient, duplicate and zero rows do no harm. What
+    is not finite gives NaN.
 
-    >>> project(torch.tensor([1.0, -1.0]), torch.tensor([[0.0, 2.0]]))
-    tensor([1., 0.])
+    >>> g, G = torch.tensor([1.0, -1.0]).double(), torch.tensor([[0.0, 2.0]]).double()
+    >>> rows = torch.cat([g[None], G])
+    >>> project(rows @ rows.T) @ rows
+    tensor([1., 0.], dtype=torch.float64)
     """
-    if not len(constraints):
-        return gradient
-    dots = constraints @ gradient
-    tiny_or_huge = bool((dots.abs() < 1e-30).any()) or not bool(torch.isfinite(dots).all())
-    if bool((dots >= 0).all()) and not tiny_or_huge:
-        return gradient
-    products = constraints @ constraints.T
-    if tiny_or_huge or not bool(torch.isfinite(products).all()):
-        if gradient.dtype != torch.float64:
-            return project(gradient.double(), constraints.double(), strength).to(gradient.dtype)
-        if not bool(torch.isfinite(dots).all() & torch.isfinite(products).all()):
-            return torch.full_like(gradient, torch.nan)
-        if bool((dots >= 0).all()):
-            return gradient
-    v = strength + _dual(products.double(), dots.double() + strength * products.double().sum(1))
-    return gradient + v.to(gradient) @ constraints
+    shares = torch.zeros_like(products[0])
+    shares[0] = 1.0
+    dots, among = products[0, 1:], products[1:, 1:]
+    if not bool(torch.isfinite(products).all()):
+        return torch.full_like(shares, torch.nan)
+    if bool((dots < 0).any()):
+        shares[1:] = strength + _dual(among, dots + strength * among.sum(1))
+    return shares
 
 
 def _dual(products: Tensor, dots: Tensor) -> Tensor:

@@ -28,11 +28,12 @@ class MemorylessLearner(Learner):
 
     @final
     def step_once(self, incoming: Incoming, table: Table) -> None:
-        """A step on each of these examples, in order."""
-        table.bring(incoming.xs, incoming.ys, incoming.tasks)
-        nowhere = np.full(len(incoming), -1, np.int64)
-        plan = Plan.once(nowhere, self.lr, self.seen, table.capacity)
-        self.finish(self.compute.execute(plan, table), plan.slots, incoming, table)
+        """A step on each of these examples, in order; a plan for each run of one task."""
+        for run in incoming.runs():
+            table.bring(run.xs, run.ys, run.tasks)
+            nowhere = np.full(len(run), -1, np.int64)
+            plan = Plan.once(nowhere, self.lr, self.seen, table.capacity)
+            self.finish(self.compute.execute(plan, table), plan.slots, run, table)
 
 
 @final
