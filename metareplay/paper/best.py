@@ -107,6 +107,13 @@ WITH_MEMORY: dict[str, dict[str, dict[int, Options]]] = {
     },
 }
 
+# Table 6's other optimizers: name -> (learner, what differs). The paper lists no settings for them; the rate is from
+# the learner's grid.
+VARIANTS: dict[str, tuple[str, Options]] = {
+    "er-tasks-adam": ("er-tasks", {"optimizer": "adam", "lr": 0.0003}),
+    "er-tasks-rmsprop": ("er-tasks", {"optimizer": "rmsprop", "lr": 0.0003}),
+}
+
 
 def best(learner: str, stream: str, memory: int) -> Options:
     """The paper's settings; for a memory size it did not try, those of the nearest size (as a ratio) that it did.
@@ -116,6 +123,9 @@ def best(learner: str, stream: str, memory: int) -> Options:
     >>> best("mer", "rotations", 100) == best("mer", "rotations", 200)
     True
     """
+    if learner in VARIANTS:
+        base, changes = VARIANTS[learner]
+        return best(base, stream, memory) | changes
     if learner in WITHOUT_MEMORY:
         return dict(WITHOUT_MEMORY[learner][stream])
     sizes = WITH_MEMORY[learner][stream]
