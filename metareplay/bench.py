@@ -1,12 +1,10 @@
 """How fast a step is: our engines against a clean torch loop, same machine, same run, interleaved."""
 
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -157,18 +155,9 @@ def document(timings: list[Timing], growth: list[Timing], jobs: float | None) ->
         "two_jobs": jobs,
         "timings": [asdict(timing) for timing in timings],
         "growth": [asdict(timing) for timing in growth],
-        "versions": versions() | {"processor": processor()},
+        "versions": versions(),
         "date": now(),
     }
-
-
-def processor() -> str:
-    """The CPU's name, where the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def _clock(work: Callable[[], object]) -> float:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Annotated, Any
@@ -17,8 +18,11 @@ from metareplay import demo as demonstration
 from metareplay.errors import MetareplayError
 from metareplay.experiment import IMAGES, LEARNERS, MEMORIES, STREAMS, Experiment
 from metareplay.jobs import carry_out_all, count_jobs
+from metareplay.paper.results import as_document, needed_runs, results, summary, write_table
+from metareplay.paper.tables import TABLES
 from metareplay.record import Record
-from metareplay.report import bench_table, plot_tasks, table
+from metareplay.records import Records
+from metareplay.report import bench_table, paper_table, plot_tasks, table
 from metareplay.version import __version__
 
 app = typer.Typer(
@@ -67,7 +71,7 @@ def run(
     engine: Annotated[str, typer.Option(help="auto, torch or cpu: who does the arithmetic.")] = "auto",
     full_matrix: Annotated[bool, typer.Option("--full-matrix", help="Measure every task after every task.")] = False,
     records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
-    fresh: Annotated[bool, typer.Option("--fresh", help="Do not go on from an interrupted run.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has a record or was interrupted.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record(s) as one JSON document.")] = False,
 ) -> None:
     """Train a learner on a stream: RA, LA, BTI, FTI. What is not given is the paper's best setting.
@@ -102,12 +106,13 @@ def run(
             test_examples=test_examples,
             seed=one,
             engine=engine,
+            full_matrix=full_matrix,
         )
         for one in range(seed, seed + seeds)
     ]
     labelled = [(f"{learner}, seed {one.seed}", one) for one in experiments]
     at_once = count_jobs(jobs)
-    found = carry_out_all(labelled, records, aside, jobs=at_once, fresh=fresh, full_matrix=full_matrix)
+    found = carry_out_all(labelled, records, aside, jobs=at_once, fresh=fresh)
     if as_json:
         _print_json(found[0].to_json() if seeds == 1 else _summary(found))
     else:
@@ -132,6 +137,53 @@ def demo(
     _print_table(table({name: [record] for name, record in found.items()}, title))
     plot_tasks(found, out / demonstration.PICTURE, title)
     aside.print(f"picture: {out / demonstration.PICTURE}; records: {out}/", highlight=False)
+
+
+@app.command()
+def paper(
+    names: Annotated[list[str] | None, typer.Argument(help="table-1 to table-9, or all.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Name the tables and what they show.")] = False,
+    seeds: Annotated[int | None, typer.Option(help="Seeds for each number; default: the paper's.")] = None,
+    jobs: Annotated[str, typer.Option(help="Runs at a time: a number, or auto for one on each core.")] = "auto",
+    records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Folder for the tables: Markdown, CSV, JSON.")] = Path("paper"),
+    only_records: Annotated[bool, typer.Option("--only-records", help="Run nothing: show what is recorded.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has a record or was interrupted.")] = False,
+    tasks: Annotated[int | None, typer.Option(help="A miniature: so many tasks.")] = None,
+    examples: Annotated[int | None, typer.Option(help="A miniature: so many examples of each task.")] = None,
+    test_examples: Annotated[int | None, typer.Option(help="A miniature: so many test images of each task.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """The paper's tables, our numbers beside theirs. A finished run is never repeated; an interrupted one goes on."""
+    if listed or not names:
+        for name, make in TABLES.items():
+            shown.print(f"{name}  {make().title}", highlight=False)
+        return
+    wanted = list(TABLES) if "all" in names else names
+    for name in wanted:
+        if name not in TABLES:
+            raise MetareplayError(f"no {name!r} in the paper: use one of {', '.join(TABLES)}, all")
+    sizes = {"tasks": tasks, "examples": examples, "test_examples": test_examples}
+    changes = {name: size for name, size in sizes.items() if size is not None}
+    tables = [TABLES[name]() for name in wanted]
+    runs = [run for one in tables for run in needed_runs(one, seeds, **changes)]
+    if only_records:
+        kept = Records(records)
+        found: Iterator[Record | None] = iter([kept.find(one.start().key) for _, one in runs])
+    else:
+        found = iter(carry_out_all(runs, records, aside, jobs=count_jobs(jobs), fresh=fresh))
+    documents = []
+    for one in tables:
+        numbers = results(one, seeds, found)
+        write_table(one, numbers, out)
+        documents.append(as_document(one, numbers))
+        if not as_json:
+            _print_table(paper_table(f"{one.name}: {one.title}", numbers, verdicts=not changes))
+            for note in (*one.notes, *([] if changes else [summary(numbers)])):
+                shown.print(note, highlight=False)
+    if as_json:
+        _print_json({"tables": documents})
+    aside.print(f"tables: {out}/; records: {records}/", highlight=False)
 
 
 @app.command()

@@ -21,6 +21,7 @@ from metareplay.learners import (
     Online,
     TaskInput,
 )
+from metareplay.loop import Run
 from metareplay.memories import Memory, Recent, Reservoir, Ring
 from metareplay.paper.best import best
 from metareplay.streams import ManyPermutations, Permutations, Rotations, Stream
@@ -64,7 +65,23 @@ class Experiment:
     test_examples: int | None = None  # None: the whole test set
     seed: int = 0  # of the stream, the first weights and the learner
     engine: str = "auto"  # auto, torch or cpu
+    full_matrix: bool = False  # measure every task after every task
     alignment: int = 0  # dot products with past gradients, for each example
+
+    def start(self) -> Run:
+        """The run, of which nothing has been computed yet."""
+        return Run(*self.build(), full_matrix=self.full_matrix)
+
+    def work(self) -> float:
+        """Roughly how long it takes, in SGD steps on one example: to tell the time that is left."""
+        stream, options = self._stream(), best(self.learner, self.stream, self.memory) | self.options
+        steps = float(options.get("k", 1))
+        if self.learner in ("mer", "mer-one-big-batch"):
+            steps *= options["s"]
+        elif self.learner == "gem":
+            steps = 50 + self.memory / 2
+        rows = stream.tasks if self.full_matrix else 4
+        return steps * (stream.total or 0) + 0.2 * rows * stream.tasks * (self.test_examples or 10_000)
 
     def build(self) -> tuple[Learner, Stream]:
         """The learner with its first weights, and the stream; nothing has been computed yet."""

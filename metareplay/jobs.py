@@ -1,21 +1,27 @@
-"""Experiments side by side on all cores: threads that share the data, one display, nothing lost when interrupted."""
+"""Experiments side by side on all cores: threads that share the data, one display, nothing lost when interrupted.
+
+Three things are kept apart: what to run (`Experiment`, a plain configuration), where it runs (an executor with the
+interface of concurrent.futures), and what is done (`Records`, found by the hash of a configuration).
+"""
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Final
+from typing import Final, final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from metareplay import loop
 from metareplay.errors import InputError
 from metareplay.experiment import Experiment
 from metareplay.files import exists, remove
-from metareplay.loop import Run
-from metareplay.record import Record
+from metareplay.record import Record, versions
+from metareplay.records import Records
 
 LOOK: Final = 0.1  # seconds between two looks at the keyboard
 
@@ -44,26 +50,115 @@ def carry_out_all(
     *,
     jobs: int = 1,
     fresh: bool = False,
-    full_matrix: bool = False,
+    pool: Executor | None = None,
 ) -> list[Record]:
-    """Run experiments, so many at a time, and write their records; the records in the order of the experiments.
+    """Run what has no record in the folder yet, the longest first; the records in the order of the experiments.
 
     Ctrl-C, or an error in one of them, stops all where they are; given again, they go on from there. The compiled
     engine holds no lock while it works, so threads are enough; a run's result does not depend on those beside it.
+    With a `pool` of your own (processes, a cluster) only whole runs are counted.
     """
-    stop = Event()
-    with _display(console) as bar, ThreadPoolExecutor(jobs) as pool:
-        works = [
-            pool.submit(_carry_out, label, one, folder, bar, console, stop, fresh, full_matrix)
-            for label, one in experiments
-        ]
+    versions()  # the commit as it is now, whatever becomes of the files while this runs
+    keys = [experiment.start().key for _, experiment in experiments]
+    wanted = dict(zip(keys, experiments, strict=True))
+    done = {} if fresh else _finished(wanted, Records(folder))
+    due = sorted(wanted.keys() - done.keys(), key=lambda key: (-wanted[key][1].work(), keys.index(key)))
+    if done:
+        console.print(f"{len(done)} of {len(wanted)} runs are in {folder} already", highlight=False, soft_wrap=True)
+    executor: AbstractContextManager[Executor] = nullcontext(pool) if pool is not None else ThreadPoolExecutor(jobs)
+    with _display(console) as bar, executor as workers:
+        board = _Board(bar, [wanted[key][1] for key in due])
+        works: dict[str, Future[Record]] = {}
+        for key in due:
+            label, experiment = wanted[key]
+            line = None if pool is not None else _Line(label, board)
+            works[key] = workers.submit(carry_out, experiment, folder, fresh, line)
+            works[key].add_done_callback(partial(board.count, line, experiment))
         try:
-            _watch(works)
+            _watch(list(works.values()))
         finally:
-            stop.set()
-            for work in works:
+            board.stop.set()
+            for work in works.values():
                 work.cancel()
-    return [work.result() for work in works]
+    done |= {key: work.result() for key, work in works.items()}
+    return [done[key] for key in keys]
+
+
+def carry_out(experiment: Experiment, folder: Path, fresh: bool = False, line: "_Line | None" = None) -> Record:
+    """One experiment: go on from its checkpoint if there is one, show how far it is, write its record."""
+    work = experiment.start()
+    work.path = folder / f".{work.key}.ckpt"
+    if fresh:
+        remove(work.path)
+    elif exists(work.path) and line is not None:
+        line.remark(f"going on from {work.path}")
+    for step in work.steps():
+        if line is not None and not line.goes_on(step, work.stream.tasks):
+            work.save()
+            raise StoppedError
+    record = work.record()
+    record.write(folder)
+    remove(work.path)
+    return record
+
+
+@final
+class _Board:
+    """A bar for all runs and one for each that is under way."""
+
+    def __init__(self, bar: Progress, experiments: list[Experiment]) -> None:
+        self.bar, self.stop = bar, Event()
+        self._count = len(experiments)
+        self._ended = 0
+        total = sum(one.work() for one in experiments)
+        self._all = bar.add_task(self._text(), total=total, visible=self._count > 1)
+
+    def count(self, line: "_Line | None", experiment: Experiment, work: Future[Record]) -> None:
+        """A run has ended, one way or another."""
+        if line is not None:
+            line.close()
+        if not work.cancelled() and work.exception() is None:
+            self._ended += 1
+            self.bar.update(self._all, advance=experiment.work(), description=self._text())
+
+    def _text(self) -> str:
+        return f"all runs: {self._ended} of {self._count} done"
+
+
+@final
+class _Line:
+    """The bar of one run, from its first step to its last."""
+
+    def __init__(self, label: str, board: _Board) -> None:
+        self._label, self._board = label, board
+        self._task: TaskID | None = None
+
+    def remark(self, text: str) -> None:
+        """Say something above the bars."""
+        self._board.bar.console.print(f"{self._label}: {text}", highlight=False, soft_wrap=True)
+
+    def goes_on(self, step: loop.Progress, tasks: int) -> bool:
+        """Show a step; whether there is to be another."""
+        text = f"{self._label}: {step.doing}, task {min(step.finished + 1, tasks)}/{tasks}"
+        if self._task is None:
+            self._task = self._board.bar.add_task(text, total=step.total)
+        self._board.bar.update(self._task, description=text, completed=step.seen)
+        return not self._board.stop.is_set()
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._task is not None:
+            self._board.bar.remove_task(self._task)
+
+
+def _finished(wanted: dict[str, tuple[str, Experiment]], records: Records) -> dict[str, Record]:
+    """The records of those that have been run; one without the whole matrix does not serve where that is wanted."""
+    found = {key: records.find(key) for key in wanted}
+    return {
+        key: record
+        for key, record in found.items()
+        if record is not None and (record.is_full or not wanted[key][1].full_matrix)
+    }
 
 
 def _watch(works: list[Future[Record]]) -> None:
@@ -76,42 +171,10 @@ def _watch(works: list[Future[Record]]) -> None:
             return
 
 
-def _carry_out(
-    label: str,
-    experiment: Experiment,
-    folder: Path,
-    bar: Progress,
-    console: Console,
-    stop: Event,
-    fresh: bool,
-    full_matrix: bool,
-) -> Record:
-    """One experiment: go on from its checkpoint if there is one, show how far it is, write its record."""
-    learner, stream = experiment.build()
-    work = Run(learner, stream, full_matrix=full_matrix)
-    work.path = folder / f".{work.key}.ckpt"
-    if fresh:
-        remove(work.path)
-    elif exists(work.path):
-        console.print(f"{label}: going on from {work.path}", highlight=False, soft_wrap=True)
-    line = bar.add_task(label, total=stream.total)
-    for step in work.steps():
-        where = f"task {min(step.finished + 1, stream.tasks)}/{stream.tasks}"
-        bar.update(line, description=f"{label}: {step.doing}, {where}", completed=step.seen)
-        if stop.is_set():
-            work.save()
-            raise StoppedError
-    record = work.record()
-    record.write(folder)
-    remove(work.path)
-    bar.remove_task(line)
-    return record
-
-
 @contextmanager
 def _display(console: Console) -> Iterator[Progress]:
     """Bars with the time left; nothing where nobody is looking."""
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     hidden = not console.is_terminal
     with Progress("{task.description}", *columns, console=console, transient=True, disable=hidden) as bar:
         yield bar

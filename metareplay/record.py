@@ -4,8 +4,10 @@ import hashlib
 import json
 import math
 import platform
+import subprocess
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, final
 
@@ -13,8 +15,8 @@ import numpy as np
 import torch
 
 from metareplay.errors import MetareplayError
-from metareplay.files import write_atomically
-from metareplay.metrics import Matrix, Metrics
+from metareplay.files import exists, write_atomically
+from metareplay.metrics import Matrix, Metrics, needed
 from metareplay.version import __version__
 
 FORMAT = 1
@@ -74,17 +76,33 @@ class Record:
         """All of it is equal; not measured equals not measured."""
         return isinstance(other, Record) and self.to_json() == other.to_json()
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values: the metrics, then everything else; null where something was not measured."""
+    def to_json(self, *, compact: bool = False) -> dict[str, Any]:
+        """Plain JSON values: the metrics, then everything else; null where something was not measured.
+
+        Compact, a matrix of which only what the metrics need was measured is four short rows.
+        """
         metrics = {name: _number(value) for name, value in asdict(self.metrics).items()}
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
-        parts["accuracy"] = [[_number(value) for value in row] for row in self.accuracy.tolist()]
+        if compact and np.array_equal(~np.isnan(self.accuracy), needed(self.accuracy.shape[1])):
+            parts["accuracy"] = {name: values.tolist() for name, values in _ends(self.accuracy).items()}
+        else:
+            parts["accuracy"] = [[_number(value) for value in row] for row in self.accuracy.tolist()]
         return {"format": FORMAT, "key": self.key, **metrics, **parts}
 
+    def file_name(self) -> str:
+        """<learner>-<stream>-seed<seed>-<key>.json."""
+        return f"{self.learner}-{self.stream.get('stream', 'own')}-seed{self.seed}-{self.key}.json"
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every entry of the matrix was measured."""
+        return not np.isnan(self.accuracy).any()
+
     def write(self, folder: str | Path) -> Path:
-        """Write the record as <learner>-<stream>-seed<seed>-<key>.json, whole or not at all."""
-        stream = self.stream.get("stream", "own")
-        path = Path(folder) / f"{self.learner}-{stream}-seed{self.seed}-{self.key}.json"
+        """Write the record under its file name, whole or not at all; a file there of another format is left alone."""
+        path = Path(folder) / self.file_name()
+        if exists(path) and not _replaceable(path):
+            path = path.with_name(f"format{FORMAT}-{path.name}")
         with write_atomically(path) as file:
             file.write(json.dumps(self.to_json(), indent=1).encode())
         return path
@@ -94,9 +112,8 @@ class Record:
         """The record that `to_json` gave."""
         if parts["format"] != FORMAT:
             raise MetareplayError(f"a record of format {parts['format']}: this version reads format {FORMAT}")
-        rows = [[math.nan if value is None else value for value in row] for row in parts["accuracy"]]
         kept = {f.name: parts[f.name] for f in fields(Record)}
-        return Record(**kept | {"accuracy": np.array(rows, np.float64)})
+        return Record(**kept | {"accuracy": _matrix(parts["accuracy"])})
 
     @staticmethod
     def read(path: str | Path) -> "Record":
@@ -117,20 +134,69 @@ def run_key(learner: str, settings: dict[str, Any], model: str, stream: dict[str
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 
+@cache
 def versions() -> dict[str, str]:
-    """What the run stood on."""
+    """What the run stood on, as it was when first asked."""
     return {
         "metareplay": __version__,
+        "commit": _commit(),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
     }
+
+
+def _commit() -> str:
+    """The commit this package is checked out at, "+" if there are changes; empty where it is installed without one."""
+    root = Path(__file__).parents[1]
+    if not (root / ".git").exists():
+        return ""
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty=+", "--abbrev=10", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _processor() -> str:
+    """The CPU's name, where the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
 
 
 def now() -> str:
     """The date and time, in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _replaceable(path: Path) -> bool:
+    """Whether a file is a record of this format, or damaged; not one that another version may read."""
+    try:
+        return bool(json.loads(path.read_text())["format"] == FORMAT)
+    except (OSError, KeyError, TypeError, ValueError):
+        return True
+
+
+def _ends(accuracy: Matrix) -> dict[str, Matrix]:
+    """What the metrics need: the first row, each task just before and just after it was learned, the last row."""
+    before, after = np.diag(accuracy[:-1]), np.diag(accuracy[1:])
+    return {"first": accuracy[0], "before": before, "after": after, "last": accuracy[-1]}
+
+
+def _matrix(written: Any) -> Matrix:
+    """The accuracies, from either form of `to_json`."""
+    if isinstance(written, dict):
+        tasks = len(written["first"])
+        each, accuracy = np.arange(tasks), np.full((tasks + 1, tasks), math.nan)
+        accuracy[each, each], accuracy[each + 1, each] = written["before"], written["after"]
+        accuracy[0], accuracy[-1] = written["first"], written["last"]
+        return accuracy
+    return np.array([[math.nan if value is None else value for value in row] for row in written], np.float64)
 
 
 def _number(value: float) -> float | None:

@@ -10,6 +10,7 @@ from rich.table import Table
 from metareplay.bench import Timing
 from metareplay.errors import MetareplayError
 from metareplay.files import write_atomically
+from metareplay.paper.results import Result, metric_name, ours, published, remark
 from metareplay.record import Record
 
 
@@ -35,6 +36,30 @@ def table(groups: dict[str, list[Record]], title: str) -> Table:
         seconds = statistics.fmean(record.seconds["learn"] for record in records)
         rows.add_row(name, *metrics, str(len(records)), duration(seconds))
     return rows
+
+
+def paper_table(title: str, found: Sequence[Result], verdicts: bool = True) -> Table:
+    """A table of the paper: in each cell our number, the paper's below it, the difference and the verdict."""
+    rows = Table(title=title, title_justify="left", show_lines=True)
+    rows.add_column("model", no_wrap=True)
+    rows.add_column("memory", justify="right")
+    columns = list(dict.fromkeys((one.cell.column, one.cell.metric) for one in found))
+    for column, metric in columns:
+        rows.add_column(f"{column}\n{metric_name(metric)}", justify="right", no_wrap=True)
+    cells = {(one.cell.model, one.cell.memory, one.cell.column, one.cell.metric): one for one in found}
+    for model, memory in dict.fromkeys((one.cell.model, one.cell.memory) for one in found):
+        there = [cells.get((model, memory, *column)) for column in columns]
+        texts = ["-" if one is None else _paper_cell(one, verdicts) for one in there]
+        rows.add_row(model, "" if memory is None else str(memory), *texts)
+    return rows
+
+
+def _paper_cell(one: Result, verdicts: bool) -> str:
+    lines = [f"[bold]{ours(one)}[/bold]", f"[dim]paper {published(one)}[/dim]"]
+    if verdicts and one.verdict is not None:
+        colour = {"within": "green", "better": "cyan", "worse": "red"}[one.verdict]
+        lines.append(f"[{colour}]{remark(one)}[/{colour}]")
+    return "\n".join(lines)
 
 
 def bench_table(timings: list[Timing], title: str) -> Table:

@@ -1,0 +1,220 @@
+"""Our numbers beside the paper's: what a table's runs gave, the difference, and a verdict."""
+
+import csv
+import io
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+from metareplay.experiment import Experiment
+from metareplay.files import write_atomically
+from metareplay.paper.tables import Cell, Table
+from metareplay.record import Record
+
+A_MINUTE = 9e6  # SGD steps: what a run of about a minute does
+NEAR_ZERO = 0.1  # a dot product of table 4 above minus this is no interference to speak of
+
+
+@final
+@dataclass(frozen=True)
+class Result:
+    """What we got for one number of a table, seed by seed."""
+
+    cell: Cell
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Over seeds."""
+        return statistics.fmean(self.values)
+
+    @property
+    def std(self) -> float | None:
+        """Of the sample (n - 1); None of a single seed."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's."""
+        return None if self.cell.published is None else self.mean - self.cell.published.mean
+
+    @property
+    def verdict(self) -> str | None:
+        """within, better or worse.
+
+        Within: the larger of 1 point and twice the published deviation. For dot products (table 4): where the paper's
+        is negative, ours is too, at most ten times as large or as small; where it is positive, near zero or above.
+        """
+        if self.cell.published is None or self.difference is None:
+            return None
+        published, ours = self.cell.published, self.mean
+        if self.cell.metric == "alignment":
+            fine = 10 * published.mean <= ours <= published.mean / 10 if published.mean < 0 else ours > -NEAR_ZERO
+        else:
+            fine = abs(self.difference) <= max(1.0, 2 * published.std)
+        return "within" if fine else "better" if self.difference > 0 else "worse"
+
+
+def seeds_of(cell: Cell, count: int | None) -> list[int]:
+    """Which seeds to run for a number: so many of the paper's; None: all of them, but five if a run takes minutes.
+
+    >>> from metareplay.paper.tables import table_7
+    >>> cells = {(cell.model, cell.column): cell for cell in table_7().cells}
+    >>> seeds_of(cells["Online", "Different Seeds"], None) == list(range(5, 30))
+    True
+    >>> seeds_of(cells["Online", "Different Seeds"], 2)
+    [5, 6]
+    """
+    if count is None:
+        count = len(cell.seeds) if cell.experiment.work() < A_MINUTE else 5
+    return list(cell.seeds)[:count]
+
+
+def needed_runs(table: Table, seeds: int | None, **changes: Any) -> list[tuple[str, Experiment]]:
+    """What to run for a table, with a label: for each of its numbers each seed; `changes` make a miniature of it."""
+    return [
+        (f"{cell.model}{'' if cell.memory is None else f' {cell.memory}'}, {cell.experiment.stream}, seed {seed}", run)
+        for cell in shown_cells(table)
+        for seed in seeds_of(cell, seeds)
+        for run in [replace(cell.experiment, seed=seed, **changes)]
+    ]
+
+
+def results(table: Table, seeds: int | None, records: Iterator[Record | None]) -> list[Result]:
+    """A table's numbers from the records of `needed_runs`, in that order; None where a run has not been done."""
+    found = []
+    for cell in shown_cells(table):
+        ran = [next(records) for _ in seeds_of(cell, seeds)]
+        values = tuple(float(getattr(record, cell.metric)) for record in ran if record is not None)
+        if values:
+            found.append(Result(cell, values))
+    return found
+
+
+def shown_cells(table: Table) -> list[Cell]:
+    """The numbers to show: a setting of which the paper prints nothing is left out."""
+    printed = [cell.experiment for cell in table.cells if cell.published is not None]
+    return [cell for cell in table.cells if cell.experiment in printed]
+
+
+def as_document(table: Table, found: Sequence[Result]) -> dict[str, Any]:
+    """A table as plain JSON values: a list of its numbers."""
+    return {
+        "table": table.name,
+        "title": table.title,
+        "numbers": [
+            {
+                "model": one.cell.model,
+                "memory": one.cell.memory,
+                "column": one.cell.column,
+                "metric": one.cell.metric,
+                "mean": one.mean,
+                "std": one.std,
+                "seeds": len(one.values),
+                "values": one.values,
+                "published": None if one.cell.published is None else one.cell.published._asdict(),
+                "difference": one.difference,
+                "verdict": one.verdict,
+            }
+            for one in found
+        ],
+        "notes": table.notes,
+    }
+
+
+def write_table(table: Table, found: Sequence[Result], folder: Path) -> None:
+    """Write a table as Markdown, CSV and JSON."""
+    notes = "".join(f"- {note}\n" for note in table.notes)
+    page = f"# {table.name}: {table.title}\n\n{as_markdown(found)}\n{summary(found)}\n\n{notes}"
+    texts = {"md": page, "csv": as_csv(table, found), "json": json.dumps(as_document(table, found), indent=1) + "\n"}
+    for ending, text in texts.items():
+        with write_atomically(folder / f"{table.name}.{ending}") as file:
+            file.write(text.encode())
+
+
+def as_csv(table: Table, found: Sequence[Result]) -> str:
+    """The same as lines for a spreadsheet."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    names = ("model", "memory", "column", "metric", "mean", "std", "seeds", "difference", "verdict")
+    rows.writerow((*names[:7], "published mean", "published std", *names[7:]))
+    for number in as_document(table, found)["numbers"]:
+        published = number["published"] or {"mean": None, "std": None}
+        numbers = (*(number[name] for name in names[:7]), published["mean"], published["std"])
+        rows.writerow((*numbers, *(number[name] for name in names[7:])))
+    return text.getvalue()
+
+
+def as_markdown(found: Sequence[Result]) -> str:
+    """The table for a page: ours, the paper's in brackets, and how far off it is where it is not within."""
+    columns = list(dict.fromkeys((one.cell.column, one.cell.metric) for one in found))
+    cells = {(one.cell.model, one.cell.memory, one.cell.column, one.cell.metric): one for one in found}
+    lines = [
+        f"| model | memory | {' | '.join(f'{column}, {metric_name(metric)}' for column, metric in columns)} |",
+        f"|---|---:|{'---:|' * len(columns)}",
+    ]
+    for model, memory in dict.fromkeys((one.cell.model, one.cell.memory) for one in found):
+        row = [_markdown(cells.get((model, memory, *column))) for column in columns]
+        lines.append(f"| {model} | {'' if memory is None else memory} | {' | '.join(row)} |")
+    return "\n".join(lines) + "\n"
+
+
+def summary(found: Sequence[Result]) -> str:
+    """How many numbers are within, better and worse.
+
+    >>> from metareplay.paper.tables import table_1
+    >>> summary([Result(cell, (cell.published.mean,)) for cell in table_1().cells if cell.published])
+    '34 numbers: 34 within, 0 better, 0 worse'
+    """
+    verdicts = [one.verdict for one in found if one.verdict is not None]
+    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in ("within", "better", "worse"))
+    return f"{len(verdicts)} numbers: {counts}"
+
+
+def metric_name(metric: str) -> str:
+    """As the paper prints it."""
+    return "dot product" if metric == "alignment" else metric.upper()
+
+
+def ours(result: Result) -> str:
+    """Mean and deviation, and the number of seeds where it is not the paper's."""
+    return f"{_number(result, result.mean)}{_spread(result, result.std)}{_seeds(result)}"
+
+
+def published(result: Result) -> str:
+    """The paper's mean and deviation."""
+    paper = result.cell.published
+    return "-" if paper is None else f"{_number(result, paper.mean)}{_spread(result, paper.std)}"
+
+
+def remark(result: Result) -> str:
+    """The difference and the verdict."""
+    if result.difference is None:
+        return ""
+    digits = 3 if result.cell.metric == "alignment" else 2
+    return f"{result.difference:+.{digits}f} {result.verdict}"
+
+
+def _markdown(result: Result | None) -> str:
+    if result is None:
+        return "-"
+    mark = "" if result.verdict in ("within", None) else f" **{remark(result)}**"
+    return f"{ours(result)} ({published(result)}){mark}"
+
+
+def _number(result: Result, value: float) -> str:
+    if result.cell.metric == "alignment":
+        return f"{value:+.3f}"
+    return f"{value:+.2f}" if result.cell.metric == "bti" else f"{value:.2f}"
+
+
+def _spread(result: Result, value: float | None) -> str:
+    digits = 3 if result.cell.metric == "alignment" else 2
+    return "" if value is None else f" ± {value:.{digits}f}"
+
+
+def _seeds(result: Result) -> str:
+    return "" if len(result.values) == len(result.cell.seeds) else f" [{len(result.values)}]"
