@@ -51,7 +51,9 @@ def test_the_file_says_metrics_and_everything_that_ran(tmp_path: Path) -> None:
     assert (document["ra"], document["la"], document["bti"], document["fti"]) == (75, 85, -10, 10)
     assert (RECORD.ra, RECORD.la, RECORD.bti, RECORD.fti) == (75, 85, -10, 10)
     assert (document["format"], document["key"], document["settings"]["lr"]) == (1, RECORD.key, 0.1)
-    assert document["versions"].keys() == {"metareplay", "torch", "numpy", "python", "machine"}
+    assert document["versions"].keys() == {
+        "metareplay", "commit", "torch", "numpy", "python", "machine", "processor"
+    }  # fmt: skip
 
 
 def test_a_stream_without_a_name_is_called_own(tmp_path: Path) -> None:

@@ -39,12 +39,11 @@ def choose_engine(
         else "float32 or float64 weights on the CPU" if weights.device.type != "cpu" or weights.dtype not in _DTYPES
         else "cross-entropy for labels, squared or Huber error for real targets"
         if kind is None or (kind is LossKind.CROSS_ENTROPY) == regression
-        else "plain SGD" if make_optimizer is not None
-        else "no clip for steps on whole batches" if together and clip is not None
         else None
     )  # fmt: skip
     if missing is None and chains is not None and kind is not None:
-        return CpuEngine(weights, chains, kind, plain, clip)
+        by_batch = make_optimizer is not None or (together and clip is not None)
+        return CpuEngine(weights, chains, kind, plain, clip, by_batch)
     if name == "cpu":
         raise InputError(f"engine 'cpu' needs {missing}: use engine='auto'")
     return plain

@@ -4,24 +4,28 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from metareplay.draws import Ints
 from metareplay.engines.chain import Chain, LossKind
 from metareplay.engines.engine import Engine, Gradients, Outcome, Pull
-from metareplay.engines.inputs import as_input
+from metareplay.engines.inputs import as_input, scale_of
 from metareplay.engines.torch_engine import TorchEngine, in_range
 from metareplay.networks import TaskModule
 from metareplay.plan import Plan
 from metareplay.table import Table
 from metareplay.weights import Weights
 
+Reals = NDArray[np.float64]
 logger = logging.getLogger("metareplay")
+MANY = 100  # inputs: for fewer the kernel is not worth copying the weights
 
 
 @final
@@ -29,18 +33,30 @@ class CpuEngine(Engine):
     """Plans by the kernel in `kernel.py`: the same rows in the same order, the same weights up to rounding."""
 
     def __init__(
-        self, weights: Weights, chains: list[Chain], loss: LossKind, plain: TorchEngine, clip: float | None = None
+        self,
+        weights: Weights,
+        chains: list[Chain],
+        loss: LossKind,
+        plain: TorchEngine,
+        clip: float | None = None,
+        by_batch: bool = False,
     ) -> None:
-        """`chains`: one for each task, or a single one for all. `plain` takes over where they do not serve."""
+        """`chains`: one for each task, or a single one for all.
+
+        `plain` makes the steps of an optimizer, with gradients from here, and takes over where chains do not serve.
+        """
         self.weights, self.chains, self.loss, self.clip = weights, chains, loss, clip
         self.name = "cpu"
         self._plain = plain
+        self._by_batch = by_batch
         self._kernels: dict[tuple[int, ...], _Kernel] = {}  # by the widths of the layers
 
     def execute(self, plan: Plan, table: Table, pull: Pull | None = None) -> Outcome:
         """At full speed first; if an example failed, again from the start, carefully, up to that example."""
         if not self._fits(table, plan.rows, vectors=pull is not None):
             return self._plain.execute(plan, table, pull)
+        if self._by_batch:
+            return self._plain.execute(plan, table, pull, self._differentiate)
         undo = self.remember()
         try:
             return self._execute(plan, table, pull)
@@ -64,8 +80,26 @@ class CpuEngine(Engine):
         rows = np.concatenate(groups)
         if not self._fits(table, rows, vectors=True):
             return self._plain.gradients(table, groups, example)
+        sizes = np.array([len(group) for group in groups])
+        return self._gradients(table, rows, np.repeat(1 / sizes, sizes), np.cumsum([0, *sizes]))
+
+    def _differentiate(self, table: Table, rows: Ints, balanced: bool) -> None:
+        """Put the gradient of a batch's loss into weights.gradient."""
+        found = self._gradients(table, rows, _shares(table, rows, balanced), np.array([0, len(rows)]))
+        self.weights.gradient.copy_(found.each()[0])
+
+    def _gradients(self, table: Table, rows: Ints, shares: Reals, ends: Ints) -> "_PackedGradients":
         chain = self._chain(table, rows)
-        return self._kernel(chain).gradients(chain, table, rows, np.cumsum([0, *(len(group) for group in groups)]))
+        return self._kernel(chain).gradients(chain, table, rows, shares, ends)
+
+    def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
+        """By the kernel, for inputs that are vectors to the first layer and of one task's part."""
+        chain = self.chains[int(tasks[0]) if self._apart and len(tasks) else 0]
+        dtypes = (torch.uint8, self.weights.dtype)
+        one_part = not self._apart or len(tasks.unique()) == 1
+        if not one_part or not chain.takes(xs.shape[1:]) or xs.dtype not in dtypes or len(xs) < MANY:
+            return self._plain.outputs(xs, tasks)
+        return self._kernel(chain).outputs(chain, xs.flatten(1))
 
     def _kernel(self, chain: Chain) -> "_Kernel":
         self.weights.check()
@@ -93,25 +127,20 @@ class CpuEngine(Engine):
         return isinstance(self.weights.module, TaskModule)
 
     def healthy(self) -> bool:
-        """The weights are finite."""
-        return bool(torch.isfinite(self.weights.theta).all())
+        """Weights and moments are finite."""
+        return self._plain.healthy()
 
     def remember(self) -> Callable[[], None]:
-        """A copy of the weights."""
-        theta = self.weights.theta.clone()
-
-        def undo() -> None:
-            self.weights.theta.copy_(theta)
-
-        return undo
+        """Copies of the weights and moments."""
+        return self._plain.remember()
 
     def state(self) -> dict[str, Tensor]:
-        """Nothing."""
-        return {}
+        """An optimizer's moments."""
+        return self._plain.state()
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Nothing."""
-        del state
+        """Continue with saved moments."""
+        self._plain.restore(state)
 
 
 class _Kernel:
@@ -159,8 +188,8 @@ class _Kernel:
                 careful,
             )
 
-    def gradients(self, chain: Chain, table: Table, rows: Ints, ends: Ints) -> "_PackedGradients":
-        """The mean gradient of the loss over rows[ends[g] : ends[g + 1]], for each g."""
+    def gradients(self, chain: Chain, table: Table, rows: Ints, shares: Reals, ends: Ints) -> "_PackedGradients":
+        """The gradient over rows[ends[g] : ends[g + 1]], each by its share, for each g."""
         self._pack(table, rows)
         count, size = len(ends) - 1, len(self._net.rows)
         if len(self._found) < count * size:
@@ -168,10 +197,21 @@ class _Kernel:
         self._take_weights(chain)
         found = self._found[: count * size]
         with self._compiling():
-            if not self._code.group_gradients(self._net, self._table, self._targets(table), rows, ends, found):
+            if not self._code.group_gradients(
+                self._net, self._table, self._targets(table), rows, shares.astype(self._dtype), ends, found
+            ):
                 found.fill(np.nan)
                 self.clear()
         return _PackedGradients(self, chain, found.reshape(count, -1))
+
+    def outputs(self, chain: Chain, xs: Tensor) -> Tensor:
+        """The outputs for these inputs."""
+        self._take_weights(chain)
+        found = np.empty((len(xs), self._widths[-1]), self._dtype)
+        one_row = self._packed.sparse_rows(1, self._widths[0], self._dtype)
+        with self._compiling():
+            self._code.outputs(self._net, xs.contiguous().numpy(), scale_of(xs), one_row, found)
+        return torch.from_numpy(found)
 
     def inner_products(self, vectors: Any) -> Tensor:
         """The inner product of every pair of rows."""
@@ -234,7 +274,10 @@ class _Kernel:
             self._copied[stale] = table.writes[stale]
 
     def _steps(self, plan: Plan, table: Table) -> Any:
-        shares = _shares(plan, table) if plan.together else np.zeros(0)
+        shares = np.zeros(0)
+        if plan.together:
+            batches = pairwise(plan.ends.tolist())
+            shares = np.concatenate([_shares(table, plan.rows[start:end], plan.balanced) for start, end in batches])
         return self._packed.Steps(plan.rows, plan.ends, shares.astype(self._dtype), plan.s, plan.incoming)
 
     def _rates(self, plan: Plan) -> Any:
@@ -264,15 +307,11 @@ class _Kernel:
         return self._pulled[1]
 
 
-def _shares(plan: Plan, table: Table) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The weight of each row's loss: 1 / its batch's size, or 1 / the number in the batch that have its task."""
-    sizes = np.diff(plan.ends)
-    batch = np.repeat(np.arange(len(sizes)), sizes)
-    if not plan.balanced:
-        return 1 / sizes[batch]
-    tasks = table.tasks.numpy()[plan.rows]
-    pairs = batch * (tasks.max() + 2) + tasks + 1
-    _, which, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+def _shares(table: Table, rows: Ints, balanced: bool) -> Reals:
+    """The weight of each row's loss in a batch: 1 / its size, or 1 / the number of rows that have its task."""
+    if not balanced:
+        return np.full(len(rows), 1 / len(rows))
+    _, which, counts = np.unique(table.tasks.numpy()[rows], return_inverse=True, return_counts=True)
     return 1 / counts[which]
 
 

@@ -69,6 +69,10 @@ class Engine(ABC):
         """For each group of rows the gradient of its mean loss; `example` is the one being learned."""
 
     @abstractmethod
+    def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
+        """The model's outputs for a batch of inputs, in evaluation mode."""
+
+    @abstractmethod
     def healthy(self) -> bool:
         """Whether the weights, and any statistics the module keeps, are finite."""
 

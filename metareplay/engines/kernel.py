@@ -34,6 +34,7 @@ from metareplay.engines.packed import (
     Targets,
     close,
     compiled,
+    pack_row,
 )
 from metareplay.engines.vector import (
     LANES,
@@ -531,26 +532,44 @@ def run_plan(
     return examples if careful or all_finite(net) else 0
 
 
+# --- outputs, for predictions
+
+
+@compiled
+def outputs(net: Net, dense: Array, scale: float, one_row: SparseRows, found: Array) -> None:
+    """found[i] = the net's outputs for the input dense[i] / scale."""
+    last = len(net.widths) - 1
+    for i in range(len(dense)):
+        pack_row(one_row, np.int64(0), dense, i, scale)
+        forward(net, np.int64(0), one_row, np.int64(0))
+        for layer in range(1, last + 1):
+            relu(net, layer - 1)
+            forward(net, layer, net.active, layer)
+        for u in range(net.outputs[last]):
+            found[i, u] = net.sums[last, u]
+
+
 # --- gradients of groups of rows, for GEM
 
 
 @compiled
-def group_gradients(net: Net, table: SparseRows, targets: Targets, rows: Array, ends: Array, found: Array) -> bool:
-    """Row g * len(net.rows) + p of found = row p of the mean gradient over rows[ends[g] : ends[g + 1]].
+def group_gradients(
+    net: Net, table: SparseRows, targets: Targets, rows: Array, shares: Array, ends: Array, found: Array
+) -> bool:
+    """Row g * len(net.rows) + p of found = row p of the gradient over rows[ends[g] : ends[g + 1]], each by its share.
 
     Whether every loss was finite; if not, what was found is of no use.
     """
-    size, one = len(net.rows), net.rows.dtype.type(1)
+    size = len(net.rows)
     for g in range(len(ends) - 1):
         for p in range(g * size, (g + 1) * size):
             fill(found, p, net.rows.shape[1], net.rows.dtype.type(0))
-        share = one / net.rows.dtype.type(ends[g + 1] - ends[g])
         for t in range(ends[g], ends[g + 1]):
             if not differentiate(net, table, targets, rows[t]):
                 return False
-            add_outer(net, np.int64(0), table, rows[t], share, found, g * size)
+            add_outer(net, np.int64(0), table, rows[t], shares[t], found, g * size)
             for layer in range(1, len(net.widths)):
-                add_outer(net, layer, net.active, layer, share, found, g * size)
+                add_outer(net, layer, net.active, layer, shares[t], found, g * size)
     return True
 
 

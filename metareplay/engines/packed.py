@@ -181,15 +181,23 @@ def get_weights(net: Net, rows: Array, layers: Layers) -> None:
 @compiled
 def pack(sparse: SparseRows, dense: Array, which: Array) -> None:
     """Enter dense[i] into sparse as row which[i], for every i."""
-    width = dense.shape[1]
     for i in range(len(which)):
-        n = np.int64(0)
-        for p in range(width):
-            if dense[i, p] != 0:
-                sparse.picks[which[i], n] = p
-                sparse.values[which[i], n] = dense[i, p]
-                n += 1
-        close(sparse, which[i], n, width)
+        pack_row(sparse, which[i], dense, i, 1.0)
+
+
+@compiled
+def pack_row(sparse: SparseRows, r: Index, dense: Array, i: Index, scale: float) -> None:
+    """Enter dense[i] / scale into sparse as row r."""
+    width, number = dense.shape[1], sparse.values.dtype.type
+    n = np.int64(0)
+    for p in range(width):
+        sparse.picks[r, n] = p
+        sparse.values[r, n] = dense[i, p]
+        n += dense[i, p] != 0
+    if scale != 1:
+        for t in range(n):
+            sparse.values[r, t] /= number(scale)
+    close(sparse, r, n, width)
 
 
 @compiled

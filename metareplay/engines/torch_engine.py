@@ -18,6 +18,7 @@ from metareplay.weights import Weights, reptile
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 SMALL = 2**20  # weights
+Differentiate = Callable[[Table, Ints, bool], None]
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
@@ -79,14 +80,16 @@ class TorchEngine(Engine):
             theta.grad = weights.gradient
             self.optimizer = make_optimizer([theta])
 
-    def execute(self, plan: Plan, table: Table, pull: Pull | None = None) -> Outcome:
-        """Example by example; one that cannot be learned is undone."""
+    def execute(
+        self, plan: Plan, table: Table, pull: Pull | None = None, differentiate: Differentiate | None = None
+    ) -> Outcome:
+        """Example by example; one that cannot be learned is undone. Another engine may do the gradients."""
         with self._learning() as generator:
             for i in range(len(plan)):
                 undo = self.remember()
                 try:
                     generator.manual_seed(self.draws.word(Purpose.MODULE, plan.first + i))
-                    self._learn(plan, i, table, pull)
+                    self._learn(plan, i, table, pull, differentiate or self._differentiate)
                 except BaseException as error:
                     undo()
                     return Outcome(i, error)
@@ -95,7 +98,7 @@ class TorchEngine(Engine):
                     return Outcome(i)
         return Outcome(len(plan))
 
-    def _learn(self, plan: Plan, i: int, table: Table, pull: Pull | None) -> None:
+    def _learn(self, plan: Plan, i: int, table: Table, pull: Pull | None, differentiate: Differentiate) -> None:
         """Algorithm 1's loops; the other algorithms are the same loops with other batches and rates."""
         theta, rates = self.weights.theta, plan.rates
         theta_a0 = theta.clone() if rates.across != 1 else theta  # with rate 1 the line changes nothing
@@ -103,7 +106,7 @@ class TorchEngine(Engine):
             theta_w0 = theta.clone() if rates.within != 1 else theta
             for rows in [batch] if plan.together else batch[:, np.newaxis]:
                 current = not plan.together and rows[0] == plan.incoming + i
-                self._differentiate(table, rows, plan.balanced)
+                differentiate(table, rows, plan.balanced)
                 self._step(rates.current if current else rates.memory, pull)
             reptile(theta, theta_w0, rates.within)
         reptile(theta, theta_a0, rates.across)
@@ -117,6 +120,17 @@ class TorchEngine(Engine):
                 self._differentiate(table, rows, balanced=False)
                 found.append(self.weights.gradient.clone())
         return FlatGradients(self.weights, torch.stack(found))
+
+    def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
+        """A forward pass that leaves the module as it was."""
+        training = [module for module in self.weights.module.modules() if module.training]
+        self.weights.module.eval()
+        try:
+            with torch.no_grad(), own_randomness(self.weights.device):
+                return forward(self.weights.module, as_input(xs, self.weights), tasks)
+        finally:
+            for module in training:
+                module.training = True
 
     def state(self) -> dict[str, Tensor]:
         """The optimizer's moments, flat; nothing for plain SGD."""

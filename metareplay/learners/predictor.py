@@ -14,8 +14,7 @@ from torch.nn import functional
 from metareplay.checks import check_rate, real, whole
 from metareplay.draws import Draws, Ints
 from metareplay.engines.choose import check_engine, choose_engine
-from metareplay.engines.inputs import as_input
-from metareplay.engines.torch_engine import Loss, MakeOptimizer, forward, own_randomness
+from metareplay.engines.torch_engine import Loss, MakeOptimizer
 from metareplay.errors import InputError, MetareplayError
 from metareplay.networks import TaskModule
 from metareplay.weights import Weights
@@ -189,20 +188,14 @@ class Predictor:
 
     def _forward(self, xs: Tensor, tasks: Tensor) -> Tensor:
         """Outputs in evaluation mode; a model that cannot take the inputs is reported in one line."""
-        training = [module for module in self.model.modules() if module.training]
-        self.model.eval()
         try:
-            with torch.no_grad(), own_randomness(self.weights.device):
-                outputs = forward(self.model, as_input(xs, self.weights), tasks)
+            outputs = self.compute.outputs(xs, tasks)
         except MetareplayError:
             raise
         except Exception as error:
             raise InputError(
                 f"the model cannot take inputs of shape {tuple(xs.shape)} ({xs.dtype}): {one_line(error)}"
             ) from error
-        finally:
-            for module in training:
-                module.training = True
         if not isinstance(outputs, Tensor):
             raise InputError(f"the model gives a {type(outputs).__name__}: wrap it so that it gives one tensor")
         return outputs

@@ -103,7 +103,7 @@ class ImageStream(Stream):
     def _show(self, xs: Bytes, ys: Bytes, pixels: Map) -> Examples:
         moved = np.take(xs.reshape(len(xs), PIXELS), np.maximum(pixels, 0), axis=1)
         if pixels.min() < 0:
-            moved *= pixels >= 0
+            np.multiply(moved, (pixels >= 0).astype(np.uint8), out=moved)
         return Examples(torch.from_numpy(moved).view(-1, *self.shape), torch.from_numpy(ys.astype(np.int64)))
 
 

@@ -75,13 +75,11 @@ def test_any_other_model_quietly_uses_torch(make: Callable[[], nn.Module]) -> No
         mr.Online(make(), lr=0.1, engine="cpu")
 
 
-def test_losses_and_optimizers_that_do_not_qualify() -> None:
+def test_losses_that_do_not_qualify() -> None:
     net = mr.networks.mlp(6, (8,), 3)
     assert mr.Online(net, loss=nn.CrossEntropyLoss()).compute.name == "cpu"
     assert mr.Online(net, loss=nn.CrossEntropyLoss(label_smoothing=0.1)).compute.name == "torch"
     assert mr.Online(net, loss=lambda outputs, ys: functional.cross_entropy(outputs, ys)).compute.name == "torch"
-    assert mr.ER(net, optimizer="adam").compute.name == "torch"
-    assert mr.ER(net, clip=1.0).compute.name == "torch"
 
 
 def test_the_users_module_holds_the_weights_afterwards() -> None:
