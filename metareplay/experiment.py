@@ -64,6 +64,7 @@ class Experiment:
     test_examples: int | None = None  # None: the whole test set
     seed: int = 0  # of the stream, the first weights and the learner
     engine: str = "auto"  # auto, torch or cpu
+    alignment: int = 0  # compare each example's gradient with those of so many past ones
 
     def build(self) -> tuple[Learner, Stream]:
         """The learner with its first weights, and the stream; nothing has been computed yet."""

@@ -88,7 +88,7 @@ def _carry_out(
 ) -> Record:
     """One experiment: go on from its checkpoint if there is one, show how far it is, write its record."""
     learner, stream = experiment.build()
-    work = Run(learner, stream, full_matrix=full_matrix)
+    work = Run(learner, stream, full_matrix=full_matrix, alignment=experiment.alignment)
     work.path = folder / f".{work.key}.ckpt"
     if fresh:
         remove(work.path)

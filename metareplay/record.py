@@ -37,6 +37,7 @@ class Record:
     seconds: dict[str, float]  # spent learning and evaluating
     versions: dict[str, str]
     date: str
+    alignment: dict[str, Any] | None = None  # dot products of gradients, `Alignment.summary`; None: not measured
 
     @property
     def metrics(self) -> Metrics:
@@ -68,7 +69,13 @@ class Record:
     @property
     def key(self) -> str:
         """A short hash of what was run; results do not enter it."""
-        return run_key(self.learner, self.settings, self.model, self.stream)
+        samples = self.alignment["samples"] if self.alignment else 0
+        return run_key(self.learner, self.settings, self.model, self.stream, samples)
+
+    @property
+    def name(self) -> str:
+        """What its files are called: <learner>-<stream>-seed<seed>-<key>."""
+        return f"{self.learner}-{self.stream.get('stream', 'own')}-seed{self.seed}-{self.key}"
 
     def __eq__(self, other: object) -> bool:
         """All of it is equal; not measured equals not measured."""
@@ -82,9 +89,8 @@ class Record:
         return {"format": FORMAT, "key": self.key, **metrics, **parts}
 
     def write(self, folder: str | Path) -> Path:
-        """Write the record as <learner>-<stream>-seed<seed>-<key>.json, whole or not at all."""
-        stream = self.stream.get("stream", "own")
-        path = Path(folder) / f"{self.learner}-{stream}-seed{self.seed}-{self.key}.json"
+        """Write the record as <name>.json, whole or not at all."""
+        path = Path(folder) / f"{self.name}.json"
         with write_atomically(path) as file:
             file.write(json.dumps(self.to_json(), indent=1).encode())
         return path
@@ -95,6 +101,7 @@ class Record:
         if parts["format"] != FORMAT:
             raise MetareplayError(f"a record of format {parts['format']}: this version reads format {FORMAT}")
         rows = [[math.nan if value is None else value for value in row] for row in parts["accuracy"]]
+        parts = {"alignment": None} | parts  # earlier records have none
         kept = {f.name: parts[f.name] for f in fields(Record)}
         return Record(**kept | {"accuracy": np.array(rows, np.float64)})
 
@@ -111,9 +118,13 @@ class Record:
             raise MetareplayError(f"{path} is damaged or is no record: delete it and run again") from error
 
 
-def run_key(learner: str, settings: dict[str, Any], model: str, stream: dict[str, Any]) -> str:
-    """A short hash of learner, settings (the seed among them), model and stream; any engine gives the same run."""
-    what = [learner, {name: value for name, value in settings.items() if name != "engine"}, model, stream]
+def run_key(learner: str, settings: dict[str, Any], model: str, stream: dict[str, Any], alignment: int = 0) -> str:
+    """A short hash of learner, settings (the seed among them), model and stream; any engine gives the same run.
+
+    A run that compares gradients is another one.
+    """
+    what: list[object] = [learner, {k: v for k, v in settings.items() if k != "engine"}, model, stream]
+    what += [{"alignment": alignment}] if alignment else []
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 

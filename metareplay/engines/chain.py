@@ -1,5 +1,6 @@
 """Chains of Linear and ReLU layers: which modules are one, and their gradients in a few matrix products."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import final
@@ -88,26 +89,45 @@ class Chain:
 
         One forward and one backward pass over all of them; then, a group and layer, one product: delta' x.
         """
-        values = [inputs.flatten(1)]
-        for layer in self.layers:
-            values.append(
-                torch.addmm(layer.bias, values[-1] if len(values) == 1 else values[-1].relu(), layer.weight.T)
-            )
-        shares = torch.cat([values[0].new_full((size, 1), 1 / size) for size in sizes])
-        delta = _slope(values[-1], ys, loss) * shares
-        delta[~_finite(values[-1], ys, loss)] = torch.nan
+        *values, outputs = self._forward(inputs)
+        delta = _slope(outputs, ys, loss) * torch.cat([inputs.new_full((size, 1), 1 / size) for size in sizes])
+        delta[~_finite(outputs, ys, loss)] = torch.nan
         found = inputs.new_empty(len(sizes), sum(p.numel() for layer in self.layers for p in layer.parameters()))
         end = found.shape[1]
-        for number, layer in reversed(list(enumerate(self.layers))):
-            below = values[number] if number == 0 else values[number].relu()
+        for layer, below, deltas in self._backward(values, delta):
             middle, start = end - layer.out_features, end - layer.out_features - layer.weight.numel()
-            for group, d, x in zip(found, delta.split(sizes), below.split(sizes), strict=True):
+            for group, d, x in zip(found, deltas.split(sizes), below.split(sizes), strict=True):
                 torch.mm(d.T, x, out=group[start:middle].view_as(layer.weight))
                 torch.sum(d, 0, out=group[middle:end])
-            if number:
-                delta = (delta @ layer.weight) * (values[number] > 0)
             end = start
         return found
+
+    @torch.no_grad()
+    def products(self, inputs: Tensor, ys: Tensor, loss: LossKind) -> Tensor:
+        """The dot product of the gradient of the first input's loss with that of every other's.
+
+        Of layers with inputs x and gradients d at their outputs: sum over layers of (x_i' x_j + 1) (d_i' d_j).
+        """
+        *values, outputs = self._forward(inputs)
+        passes = self._backward(values, _slope(outputs, ys, loss))
+        return sum(((x @ x[0]).add_(1).mul_(d @ d[0]) for _, x, d in passes), inputs.new_zeros(()))[1:]
+
+    def _forward(self, inputs: Tensor) -> list[Tensor]:
+        """What each layer is given, a row an input; then the outputs."""
+        values = [inputs.flatten(1)]
+        for number, layer in enumerate(self.layers):
+            values.append(functional.linear(values[-1], layer.weight, layer.bias))
+            if number + 1 < len(self.layers):
+                values[-1].relu_()
+        return values
+
+    def _backward(self, values: list[Tensor], delta: Tensor) -> Iterator[tuple[nn.Linear, Tensor, Tensor]]:
+        """From the last layer to the first: it, what it was given, and the gradient of the loss at its outputs."""
+        for number in reversed(range(len(self.layers))):
+            layer, below = self.layers[number], values[number]
+            yield layer, below, delta
+            if number:
+                delta = (delta @ layer.weight).mul_(below > 0)
 
 
 def _slope(outputs: Tensor, ys: Tensor, loss: LossKind) -> Tensor:

@@ -31,6 +31,18 @@ def forward(model: nn.Module, inputs: Tensor, tasks: Tensor) -> Tensor:
 
 
 @contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode; give every part of it back its own."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextmanager
 def own_randomness(device: torch.device) -> Iterator[torch.Generator]:
     """Lend the generator that dropout and its like use on this device; give it back as it was."""
     cuda = device.type == "cuda"

@@ -15,7 +15,7 @@ from metareplay.checks import check_rate, real, whole
 from metareplay.draws import Draws, Ints
 from metareplay.engines.choose import check_engine, choose_engine
 from metareplay.engines.inputs import as_input
-from metareplay.engines.torch_engine import Loss, MakeOptimizer, forward, own_randomness
+from metareplay.engines.torch_engine import Loss, MakeOptimizer, evaluating, forward, own_randomness
 from metareplay.errors import InputError, MetareplayError
 from metareplay.networks import TaskModule
 from metareplay.weights import Weights
@@ -189,10 +189,8 @@ class Predictor:
 
     def _forward(self, xs: Tensor, tasks: Tensor) -> Tensor:
         """Outputs in evaluation mode; a model that cannot take the inputs is reported in one line."""
-        training = [module for module in self.model.modules() if module.training]
-        self.model.eval()
         try:
-            with torch.no_grad(), own_randomness(self.weights.device):
+            with torch.no_grad(), evaluating(self.model), own_randomness(self.weights.device):
                 outputs = forward(self.model, as_input(xs, self.weights), tasks)
         except MetareplayError:
             raise
@@ -200,9 +198,6 @@ class Predictor:
             raise InputError(
                 f"the model cannot take inputs of shape {tuple(xs.shape)} ({xs.dtype}): {one_line(error)}"
             ) from error
-        finally:
-            for module in training:
-                module.training = True
         if not isinstance(outputs, Tensor):
             raise InputError(f"the model gives a {type(outputs).__name__}: wrap it so that it gives one tensor")
         return outputs
