@@ -67,6 +67,12 @@ class Record:
         return self.metrics.fti
 
     @property
+    def dot(self) -> float:
+        """The mean dot product of an example's gradient with past ones; NaN where it was not measured."""
+        found = self.alignment["mean"] if self.alignment else None
+        return math.nan if found is None else float(found)
+
+    @property
     def key(self) -> str:
         """A short hash of what was run; results do not enter it."""
         samples = self.alignment["samples"] if self.alignment else 0
