@@ -13,7 +13,7 @@ from metareplay.errors import MetareplayError
 from metareplay.files import write_atomically
 from metareplay.record import Record
 
-LINEAR: Final = 0.01  # dot products as small as this are shown on a linear scale, larger ones on a logarithmic
+LINEAR: Final = 0.001  # dot products as small as this are shown on a linear scale, larger ones on a logarithmic
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
@@ -98,14 +98,14 @@ def plot_alignment(records: dict[str, Record], path: Path, title: str) -> None:
         _along(axes, found[name], colour)
         axes.set_title(f"{name}: mean {records[name].dot:+.3f}", color=colour)
         shares = np.array(found[name]["counts"][1:-1]) / found[name]["count"]
-        last.stairs(shares, found[name]["edges"], orientation="horizontal", color=colour, fill=True, alpha=0.45)
+        last.stairs(shares, found[name]["edges"], orientation="horizontal", color=colour, linewidth=1.5)
     for axes in (*panels, last):
         axes.axhline(0, color="black", linewidth=0.8)
         axes.spines[["top", "right"]].set_visible(False)
     ends = [one["quantiles"][q] for one in found.values() for q in ("5", "95")]
     highest = max([LINEAR, *(abs(value) for values in ends for value in values if value is not None)])
     last.set_yscale("symlog", linthresh=LINEAR, linscale=0.7)
-    last.set(title="overall", xlabel="share", xticks=[], ylim=(-2 * highest, 2 * highest))
+    last.set(title="overall", xlabel="share", xscale="log", xlim=(1e-4, 1), ylim=(-2 * highest, 2 * highest))
     panels[0].set_ylabel("dot product of gradients\n← interference      transfer →")
     figure.suptitle(title)
     panels[0].plot([], [], color="grey", linewidth=2, label="median")
