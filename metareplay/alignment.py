@@ -1,6 +1,7 @@
 """Transfer and interference, example by example: dot products of loss gradients (Table 4 of Riemer et al., 2019)."""
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final, final
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from metareplay.checks import check_count
-from metareplay.draws import Purpose
+from metareplay.draws import Purpose, below
 from metareplay.engines.chain import Chain, LossKind
 from metareplay.engines.inputs import as_input
 from metareplay.engines.torch_engine import Loss, evaluating, few_threads, forward, own_randomness
@@ -19,6 +20,7 @@ from metareplay.learners.predictor import Incoming, default_loss
 
 SPANS: Final = 60  # parts of the stream that the summary tells apart
 QUANTILES: Final = (5, 25, 50, 75, 95)  # percent
+BLOCK: Final = 16  # examples whose inputs are made ready at a time
 ROOM: Final = 1024  # examples that the history holds at first
 CHANGES: Final = 200  # of the task that the summary names; of more, none
 _SIZES = 10 ** (np.arange(-18, 13) / 3)  # 1e-6 to 1e4, three a decade
@@ -37,8 +39,7 @@ class Alignment:
     >>> learner = mr.Online(mr.networks.mlp(4, (8,), 3), lr=0.1)
     >>> alignment = Alignment(learner, samples=5)
     >>> examples, table = learner.accept(torch.eye(4), [0, 1, 2, 0])
-    >>> for one in examples.pieces(1):
-    ...     alignment.measure(one)
+    >>> for one in alignment.each(examples):
     ...     learner.learn(one, table)
     >>> alignment.summary()["count"]  # the first example has no past
     15
@@ -54,24 +55,32 @@ class Alignment:
         self._products: list[list[float]] = []  # of each example; NaN for the first, which has no past
         self._past: Incoming | None = None  # every example at its number, then room for more
 
-    def measure(self, one: Incoming) -> None:
-        """Compare the example that is to be learned next; measured again, it counts once."""
-        learner, number = self.learner, self.learner.seen
-        past = self.remember(one, number)
-        del self._products[number:]
-        if number == 0:
-            self._products.append([math.nan] * self.samples)
-            return
-        drawn = learner.draws.integers(Purpose.ALIGNMENT, number, self.samples, high=number)
-        rows = torch.tensor([number, *drawn.tolist()], device="cpu")
-        with torch.inference_mode(False), few_threads(learner.weights):
-            there = rows.to(past.xs.device)
-            inputs, ys = as_input(past.xs[there], learner.weights), past.ys[there].to(learner.weights.device)
-            if self._chain is not None and self._kind is not None and self._chain.takes(past.xs.shape[1:]):
+    def each(self, incoming: Incoming) -> Iterator[Incoming]:
+        """The examples one by one, each compared before it is handed out to be learned."""
+        first = self.learner.seen
+        past = self.remember(incoming, first)
+        numbers = np.arange(first, first + len(incoming))[:, np.newaxis]
+        fractions = self.learner.draws.fractions(Purpose.ALIGNMENT, first, len(incoming), self.samples)
+        rows = torch.from_numpy(np.hstack([numbers, below(fractions, numbers)]))  # itself, then some of the past
+        for some in rows.split(BLOCK):
+            there = some.to(past.xs.device)
+            inputs, ys = as_input(past.xs[there], self.learner.weights), past.ys[there].to(self.learner.weights.device)
+            tasks = past.tasks[some]
+            for i, number in enumerate(some[:, 0].tolist()):
+                found = self._compare(inputs[i], ys[i], tasks[i]) if number else [math.nan] * self.samples
+                self._products[number:] = [found]
+                yield Incoming(*(part[number : number + 1] for part in (past.xs, past.ys, past.tasks)))
+
+    def _compare(self, inputs: Tensor, ys: Tensor, tasks: Tensor) -> list[float]:
+        """The products of the first with the others, at the current weights."""
+        learner = self.learner
+        with few_threads(learner.weights):
+            if self._chain is not None and self._kind is not None and self._chain.takes(inputs.shape[1:]):
                 found = self._chain.products(inputs, ys, self._kind)
             else:
-                found = gradient_products(learner.model, self._loss, inputs, ys, past.tasks[rows])
-        self._products.append(found.tolist())
+                found = gradient_products(learner.model, self._loss, inputs, ys, tasks)
+        values: list[float] = found.tolist()
+        return values
 
     def remember(self, incoming: Incoming, first: int) -> Incoming:
         """Put examples into the history, where they are numbered from `first` on; the whole history."""
@@ -118,7 +127,8 @@ class Alignment:
 
 def gradient_products(model: nn.Module, loss: Loss, inputs: Tensor, ys: Tensor, tasks: Tensor) -> Tensor:
     """The dot product of the gradient of the first input's loss with that of every other's: any module, any loss."""
-    with torch.enable_grad(), evaluating(model), own_randomness(inputs.device):
+    with torch.inference_mode(False), torch.enable_grad(), evaluating(model), own_randomness(inputs.device):
+        inputs, ys = inputs.clone(), ys.clone()  # which inference mode may have made
         first, *others = (
             _gradient(model, loss, inputs[i : i + 1], ys[i : i + 1], tasks[i : i + 1]) for i in range(len(ys))
         )

@@ -148,8 +148,7 @@ class Run:
             self.learner.observe_many(chunk.xs, chunk.ys, chunk.task)
         else:
             incoming, table = self.learner.accept(chunk.xs, chunk.ys, chunk.task)
-            for one in incoming.pieces(1):
-                self.alignment.measure(one)
+            for one in self.alignment.each(incoming):
                 self.learner.learn(one, table)
         self._seconds["learn"] += time.perf_counter() - start
 

@@ -39,8 +39,7 @@ def gradient(learner: mr.Learner, x: Tensor, y: Tensor, task: int) -> Tensor:
 def measured(learner: mr.Learner, xs: Tensor, ys: Tensor, tasks: Tensor, samples: int = SAMPLES) -> Alignment:
     alignment = Alignment(learner, samples)
     incoming, table = learner.accept(xs, ys, tasks)
-    for one in incoming.pieces(1):
-        alignment.measure(one)
+    for one in alignment.each(incoming):
         learner.learn(one, table)
     return alignment
 
@@ -143,10 +142,10 @@ def test_an_example_that_was_undone_counts_once() -> None:
     alignment = Alignment(learner, SAMPLES)
     incoming, table = learner.accept(xs, ys, tasks)
     for number, one in enumerate(incoming.pieces(1)):
-        alignment.measure(one)  # and then it is not learned
+        next(alignment.each(one))  # and then it is not learned
         assert len(alignment.products()) == number
         assert alignment.summary()["count"] == SAMPLES * max(number - 1, 0)
-        alignment.measure(one)
+        next(alignment.each(one))
         learner.learn(one, table)
     expected = measured(EVERY["online"](), xs, ys, tasks)
     assert alignment.summary() == expected.summary()
