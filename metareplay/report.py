@@ -13,6 +13,7 @@ from metareplay.errors import MetareplayError
 from metareplay.files import write_atomically
 from metareplay.record import Record
 
+RARE: Final = 1e-4  # shares of dot products too small to show
 LINEAR: Final = 0.001  # dot products as small as this are shown on a linear scale, larger ones on a logarithmic
 
 
@@ -102,10 +103,9 @@ def plot_alignment(records: dict[str, Record], path: Path, title: str) -> None:
     for axes in (*panels, last):
         axes.axhline(0, color="black", linewidth=0.8)
         axes.spines[["top", "right"]].set_visible(False)
-    ends = [one["quantiles"][q] for one in found.values() for q in ("5", "95")]
-    highest = max([LINEAR, *(abs(value) for values in ends for value in values if value is not None)])
+    reach = 2 * max(map(_reach, found.values()))
     last.set_yscale("symlog", linthresh=LINEAR, linscale=0.7)
-    last.set(title="overall", xlabel="share", xscale="log", xlim=(1e-4, 1), ylim=(-2 * highest, 2 * highest))
+    last.set(title="overall", xlabel="share", xscale="log", xlim=(RARE, 1), ylim=(-reach, reach))
     panels[0].set_ylabel("dot product of gradients\n← interference      transfer →")
     figure.suptitle(title)
     panels[0].plot([], [], color="grey", linewidth=2, label="median")
@@ -120,6 +120,13 @@ def _measured(name: str, record: Record) -> dict[str, Any]:
     if record.alignment is None or not record.alignment["count"]:
         raise MetareplayError(f"{name} has no dot products to show: run it with alignment on two examples or more")
     return record.alignment
+
+
+def _reach(found: dict[str, Any]) -> float:
+    """The size of the largest dot products that are not rare."""
+    edges, common = np.abs(found["edges"]), np.array(found["counts"][1:-1]) > RARE * found["count"]
+    ends = [abs(value) for q in ("5", "95") for value in found["quantiles"][q] if value is not None]
+    return float(max(LINEAR, *ends, *edges[1:][common].tolist(), *edges[:-1][common].tolist()))
 
 
 def _along(axes: Any, found: dict[str, Any], colour: str) -> None:
