@@ -30,11 +30,14 @@ FORMAT = 1
 Arrays = dict[str, NDArray[Any]]
 
 
-def save(learner: Learner, path: Path, extra: dict[str, object] | None = None) -> None:
-    """Write a learner (and, for a run, plain JSON values beside it)."""
+def save(
+    learner: Learner, path: Path, extra: dict[str, object] | None = None, measured: dict[str, Tensor] | None = None
+) -> None:
+    """Write a learner (and, for a run, plain JSON values and what was measured beside it)."""
     tensors = {f"model/{name}": value for name, value in _state(learner.model).items()}
     tensors |= {f"engine/{name}": value for name, value in learner.compute.state().items()}
     tensors |= {f"private/{name}": value for name, value in learner.private_state().items()}
+    tensors |= {f"run/{name}": value for name, value in (measured or {}).items()}
     if learner.table is not None:
         slots = learner.slot_count() if learner.held is None else int(learner.held.filled.max(initial=-1)) + 1
         table = {"xs": learner.table.xs, "ys": learner.table.ys, "tasks": learner.table.tasks}
@@ -71,8 +74,8 @@ def load(path: str | Path, model: nn.Module, **options: Any) -> Learner:
     return learner
 
 
-def restore(learner: Learner, path: Path, settings: dict[str, object]) -> dict[str, Any]:
-    """Put a learner into the saved state of a run; give what was saved beside it.
+def restore(learner: Learner, path: Path, settings: dict[str, object]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Put a learner into the saved state of a run; give what was saved beside it, and what was measured.
 
     The learner must have been made with the same settings, and so must the run, whose own `settings` are given.
     """
@@ -89,7 +92,7 @@ def restore(learner: Learner, path: Path, settings: dict[str, object]) -> dict[s
             )
     _same_model(path, _part(_tensors(about, arrays), "model/"), learner.model)
     _fill(learner, path, about, arrays)
-    return extra
+    return extra, _part(_tensors(about, arrays), "run/")
 
 
 def _fill(learner: Learner, path: Path, about: dict[str, Any], arrays: Arrays) -> None:

@@ -22,7 +22,7 @@ from metareplay.paper.results import as_document, needed_runs, results, summary,
 from metareplay.paper.tables import TABLES
 from metareplay.record import Record
 from metareplay.records import Records
-from metareplay.report import bench_table, paper_table, plot_tasks, table
+from metareplay.report import bench_table, paper_table, plot_alignment, plot_tasks, table
 from metareplay.version import __version__
 
 app = typer.Typer(
@@ -35,6 +35,7 @@ app = typer.Typer(
 data_app = typer.Typer(help="Datasets: fetch them once, see where they are.")
 app.add_typer(data_app, name="data")
 
+SAMPLES = 5  # past examples that each is compared with: the paper's number
 INTERRUPTED = 130  # the exit code of a command that Ctrl-C stopped: typer's own
 shown = Console()  # results
 aside = Console(stderr=True)  # progress and remarks
@@ -70,6 +71,9 @@ def run(
     jobs: Annotated[str, typer.Option(help="Runs at a time: a number, or auto for one on each core.")] = "auto",
     engine: Annotated[str, typer.Option(help="auto, torch or cpu: who does the arithmetic.")] = "auto",
     full_matrix: Annotated[bool, typer.Option("--full-matrix", help="Measure every task after every task.")] = False,
+    alignment: Annotated[
+        bool, typer.Option("--alignment", help="Compare each example's gradient with 5 past ones; draw a picture.")
+    ] = False,
     records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has a record or was interrupted.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record(s) as one JSON document.")] = False,
@@ -107,6 +111,7 @@ def run(
             seed=one,
             engine=engine,
             full_matrix=full_matrix,
+            alignment=SAMPLES if alignment else 0,
         )
         for one in range(seed, seed + seeds)
     ]
@@ -118,6 +123,10 @@ def run(
     else:
         _print_table(table({learner: found}, f"{learner} on {stream}, memory {memory}"))
         aside.print(f"records: {records}{'/' if str(records) != '/' else ''}", highlight=False)
+    for record in found if alignment else []:
+        picture = records / f"{record.name}.png"
+        plot_alignment({f"{learner}, seed {record.seed}": record}, picture, f"Transfer and interference on {stream}")
+        aside.print(f"picture: {picture}", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -245,7 +254,8 @@ def main() -> None:
 
 
 def _summary(records: list[Record]) -> dict[str, Any]:
-    values = {name: [getattr(record, name) for record in records] for name in ("ra", "la", "bti", "fti")}
+    names = ("ra", "la", "bti", "fti", *(["dot"] if records[0].alignment else []))
+    values = {name: [getattr(record, name) for record in records] for name in names}
     metrics = {name: {"mean": fmean(found), "std": stdev(found)} for name, found in values.items()}
     return {"summary": metrics, "records": [record.to_json() for record in records]}
 

@@ -27,6 +27,7 @@ class Purpose(IntEnum):
     REPLAY = 1  # which stored examples are replayed
     PLACE = 2  # where the current example stands in a batch (Algorithm 7)
     MODULE = 3  # randomness inside the user's module, such as dropout
+    ALIGNMENT = 4  # which past examples an incoming one is compared with
 
 
 @final

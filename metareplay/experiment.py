@@ -66,11 +66,11 @@ class Experiment:
     seed: int = 0  # of the stream, the first weights and the learner
     engine: str = "auto"  # auto, torch or cpu
     full_matrix: bool = False  # measure every task after every task
-    alignment: int = 0  # dot products with past gradients, for each example
+    alignment: int = 0  # compare each example's gradient with those of so many past ones
 
     def start(self) -> Run:
         """The run, of which nothing has been computed yet."""
-        return Run(*self.build(), full_matrix=self.full_matrix)
+        return Run(*self.build(), full_matrix=self.full_matrix, alignment=self.alignment)
 
     def work(self) -> float:
         """Roughly how long it takes, in SGD steps on one example: to tell the time that is left."""

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from metareplay import checkpoint as checkpoints
+from metareplay.alignment import Alignment
 from metareplay.errors import InputError
 from metareplay.files import exists
 from metareplay.learners.learner import Learner
@@ -34,14 +35,23 @@ class Progress:
     total: int | None  # examples in all, if the stream knows
 
 
-def run(learner: Learner, stream: Stream, *, full_matrix: bool = False, checkpoint: str | Path | None = None) -> Record:
+def run(
+    learner: Learner,
+    stream: Stream,
+    *,
+    full_matrix: bool = False,
+    alignment: int = 0,
+    checkpoint: str | Path | None = None,
+) -> Record:
     """Feed a stream to a learner, measure accuracy where tasks begin and end, return the record.
 
     Only the accuracies that the metrics need are computed (about 4 T of T (T + 1)) unless `full_matrix` is asked for.
-    With `checkpoint`, the run is saved at that path as it goes, and goes on from there if the file exists: killed and
-    started again it ends with the same weights, memory and metrics, bit for bit.
+    With `alignment`, each example's gradient is first compared with those of so many past ones (`Alignment`; Table 4 of
+    the paper: 5), which changes nothing in what is learned. With `checkpoint`, the run is saved at that path as it
+    goes, and goes on from there if the file exists: killed and started again it ends with the same weights, memory and
+    metrics, bit for bit.
     """
-    work = Run(learner, stream, full_matrix=full_matrix, checkpoint=checkpoint)
+    work = Run(learner, stream, full_matrix=full_matrix, alignment=alignment, checkpoint=checkpoint)
     for _ in work.steps():
         pass
     return work.record()
@@ -57,6 +67,7 @@ class Run:
         stream: Stream,
         *,
         full_matrix: bool = False,
+        alignment: int = 0,
         checkpoint: str | Path | None = None,
     ) -> None:
         self.learner, self.stream = learner, stream
@@ -66,11 +77,12 @@ class Run:
             raise InputError("run measures accuracy, which regression has not: use observe_many and outputs instead")
         self.accuracy: Matrix = np.full((tasks + 1, tasks), math.nan)
         self._wanted = np.ones_like(self.accuracy, np.bool_) if full_matrix else needed(tasks)
+        self.alignment = Alignment(learner, alignment) if alignment else None
         self._size = 16  # examples to learn before the next look
         self._finished = 0  # tasks whose last example was learned
         self._seconds = {"learn": 0.0, "evaluate": 0.0}
         self._settings = {f"stream.{name}": value for name, value in stream.settings().items()}
-        self._settings["full_matrix"] = full_matrix
+        self._settings |= {"full_matrix": full_matrix, "alignment": alignment or None}
 
     def steps(self) -> Iterator[Progress]:
         """Do the work, a chunk at a time."""
@@ -82,7 +94,7 @@ class Run:
             self.save()  # a path that cannot be written is known before the work
         yield from self._evaluate()
         saved = time.monotonic()
-        for chunk in self.stream.chunks(self.learner.seen):
+        for chunk in self._chunks():
             self._expect(chunk)
             if chunk.task > self._finished:
                 yield from self._finish_task()
@@ -106,8 +118,9 @@ class Run:
     @property
     def key(self) -> str:
         """The key its record will have."""
-        learner = self.learner
-        return run_key(type(learner).__name__, learner.settings(), describe(learner.model), self.stream.settings())
+        learner, samples = self.learner, self.alignment.samples if self.alignment else 0
+        model = describe(learner.model)
+        return run_key(type(learner).__name__, learner.settings(), model, self.stream.settings(), samples)
 
     def record(self) -> Record:
         """What ran and what came out."""
@@ -126,12 +139,36 @@ class Run:
             seconds={name: round(value, 3) for name, value in self._seconds.items()},
             versions=versions(),
             date=now(),
+            alignment=self.alignment.summary() if self.alignment else None,
         )
 
     def _learn(self, chunk: Chunk) -> None:
         start = time.perf_counter()
-        self.learner.observe_many(chunk.xs, chunk.ys, task=chunk.task)
+        if self.alignment is None:
+            self.learner.observe_many(chunk.xs, chunk.ys, chunk.task)
+        else:
+            incoming, table = self.learner.accept(chunk.xs, chunk.ys, chunk.task)
+            for one in self.alignment.each(incoming):
+                self.learner.learn(one, table)
         self._seconds["learn"] += time.perf_counter() - start
+
+    def _chunks(self) -> Iterator[Chunk]:
+        """What is still to be learned; what was learned before is read again if gradients are compared with its own."""
+        learned = self.learner.seen
+        if self.alignment is None or learned == 0:
+            yield from self.stream.chunks(learned)
+            return
+        at = 0
+        for chunk in self.stream.chunks():
+            past = min(max(learned - at, 0), len(chunk))
+            if past:
+                incoming, _ = self.learner.accept(chunk.xs[:past], chunk.ys[:past], chunk.task)
+                self.alignment.remember(incoming, at)
+            at += len(chunk)
+            if past < len(chunk):
+                yield Chunk(chunk.xs[past:], chunk.ys[past:], chunk.task)
+        if at < learned:
+            raise InputError(f"the stream ended after {at} examples, but {learned} were learned from it: give it whole")
 
     def _pieces(self, chunk: Chunk) -> Iterator[Chunk]:
         """The chunk in pieces that take about half a second each, so that progress is seen and Ctrl-C is heard."""
@@ -179,13 +216,17 @@ class Run:
         if self.path is not None:
             accuracy = [[None if math.isnan(value) else value for value in row] for row in self.accuracy.tolist()]
             state = {"accuracy": accuracy, "finished": self._finished, "seconds": self._seconds}
-            checkpoints.save(self.learner, self.path, extra={"run": state, "settings": self._settings})
+            measured = {"products": self.alignment.products()} if self.alignment else {}
+            checkpoints.save(self.learner, self.path, {"run": state, "settings": self._settings}, measured)
 
     def _restore(self, path: Path) -> None:
-        state = checkpoints.restore(self.learner, path, self._settings)["run"]
+        extra, measured = checkpoints.restore(self.learner, path, self._settings)
+        state = extra["run"]
         rows = [[math.nan if value is None else value for value in row] for row in state["accuracy"]]
         self.accuracy = np.array(rows, np.float64).reshape(self.accuracy.shape)
         self._finished, self._seconds = state["finished"], dict(state["seconds"])
+        if self.alignment is not None:
+            self.alignment.restore(measured["products"])
 
 
 def describe(model: torch.nn.Module) -> str:

@@ -39,6 +39,7 @@ class Record:
     seconds: dict[str, float]  # spent learning and evaluating
     versions: dict[str, str]
     date: str
+    alignment: dict[str, Any] | None = None  # dot products of gradients, `Alignment.summary`; None: not measured
 
     @property
     def metrics(self) -> Metrics:
@@ -68,9 +69,21 @@ class Record:
         return self.metrics.fti
 
     @property
+    def dot(self) -> float:
+        """The mean dot product of an example's gradient with past ones; NaN where it was not measured."""
+        found = self.alignment["mean"] if self.alignment else None
+        return math.nan if found is None else float(found)
+
+    @property
     def key(self) -> str:
         """A short hash of what was run; results do not enter it."""
-        return run_key(self.learner, self.settings, self.model, self.stream)
+        samples = self.alignment["samples"] if self.alignment else 0
+        return run_key(self.learner, self.settings, self.model, self.stream, samples)
+
+    @property
+    def name(self) -> str:
+        """What its files are called: <learner>-<stream>-seed<seed>-<key>."""
+        return f"{self.learner}-{self.stream.get('stream', 'own')}-seed{self.seed}-{self.key}"
 
     def __eq__(self, other: object) -> bool:
         """All of it is equal; not measured equals not measured."""
@@ -89,18 +102,14 @@ class Record:
             parts["accuracy"] = [[_number(value) for value in row] for row in self.accuracy.tolist()]
         return {"format": FORMAT, "key": self.key, **metrics, **parts}
 
-    def file_name(self) -> str:
-        """<learner>-<stream>-seed<seed>-<key>.json."""
-        return f"{self.learner}-{self.stream.get('stream', 'own')}-seed{self.seed}-{self.key}.json"
-
     @property
     def is_full(self) -> bool:
         """Whether every entry of the matrix was measured."""
         return not np.isnan(self.accuracy).any()
 
     def write(self, folder: str | Path) -> Path:
-        """Write the record under its file name, whole or not at all; a file there of another format is left alone."""
-        path = Path(folder) / self.file_name()
+        """Write the record as <name>.json, whole or not at all; a file there of another format is left alone."""
+        path = Path(folder) / f"{self.name}.json"
         if exists(path) and not _replaceable(path):
             path = path.with_name(f"format{FORMAT}-{path.name}")
         with write_atomically(path) as file:
@@ -112,6 +121,7 @@ class Record:
         """The record that `to_json` gave."""
         if parts["format"] != FORMAT:
             raise MetareplayError(f"a record of format {parts['format']}: this version reads format {FORMAT}")
+        parts = {"alignment": None} | parts  # earlier records have none
         kept = {f.name: parts[f.name] for f in fields(Record)}
         return Record(**kept | {"accuracy": _matrix(parts["accuracy"])})
 
@@ -128,9 +138,13 @@ class Record:
             raise MetareplayError(f"{path} is damaged or is no record: delete it and run again") from error
 
 
-def run_key(learner: str, settings: dict[str, Any], model: str, stream: dict[str, Any]) -> str:
-    """A short hash of learner, settings (the seed among them), model and stream; any engine gives the same run."""
-    what = [learner, {name: value for name, value in settings.items() if name != "engine"}, model, stream]
+def run_key(learner: str, settings: dict[str, Any], model: str, stream: dict[str, Any], alignment: int = 0) -> str:
+    """A short hash of learner, settings (the seed among them), model and stream; any engine gives the same run.
+
+    A run that compares gradients is another one.
+    """
+    what: list[object] = [learner, {k: v for k, v in settings.items() if k != "engine"}, model, stream]
+    what += [{"alignment": alignment}] if alignment else []
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 

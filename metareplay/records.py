@@ -44,7 +44,7 @@ class Records:
 
 def pack(records: Iterable[Record], path: Path) -> None:
     """Write records into one file, a line each, in the order of their names; equal ones once."""
-    lines = {record.file_name(): json.dumps(record.to_json(compact=True)) for record in records}
+    lines = {record.name: json.dumps(record.to_json(compact=True)) for record in records}
     with write_atomically(path) as file:
         file.writelines(f"{lines[name]}\n".encode() for name in sorted(lines))
 

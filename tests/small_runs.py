@@ -1,6 +1,7 @@
 """Small images, streams and learners, for tests of whole runs; nothing is read or fetched."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -65,6 +66,22 @@ RECORD = mr.Record(
     seconds={"learn": 1.25, "evaluate": 0.5},
     versions=versions(),
     date="2026-01-02T03:04:05+00:00",
+)
+
+ALIGNED = replace(
+    RECORD,
+    alignment={
+        "samples": 5,
+        "mean": -0.125,
+        "count": 94,
+        "not_finite": 1,
+        "bounds": [1, 7, 14, 20],
+        "means": [-2.0, None, 0.5],
+        "quantiles": {q: [float(q) - 30, None, float(q) / 100] for q in ("5", "25", "50", "75", "95")},
+        "edges": [-1.0, -0.01, 0.01, 1.0],
+        "counts": [4, 30, 40, 15, 5],
+        "changes": [10],
+    },
 )
 
 MAKE: dict[str, Callable[[], mr.Learner]] = {"mer": mer, "er-adam": er_adam, "ewc": ewc}

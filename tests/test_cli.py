@@ -130,6 +130,28 @@ def test_other_images_can_be_asked_for(call: Call) -> None:
     assert json.loads(call(*MER, "--images", "fashion-mnist", "--json").out)["stream"]["images"] == "fashion-mnist"
 
 
+def test_gradients_can_be_compared(call: Call, tmp_path: Path) -> None:
+    answer = call(*MER, "--alignment")
+    assert answer.code == 0
+    picture, written = sorted((tmp_path / "runs").iterdir(), key=lambda path: path.suffix, reverse=True)
+    assert (picture.suffix, written.suffix, picture.stem) == (".png", ".json", written.stem)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert f"picture: runs/{picture.name}\n" in answer.err
+    record = mr.Record.read(written)
+    assert f"{record.dot:.3f}" in answer.out
+    learner, stream = Experiment(tasks=2, examples=5, test_examples=20, options={"s": 2, "k": 3}).build()
+    assert results(mr.run(learner, stream, alignment=5).to_json()) == results(record.to_json())
+    assert json.loads(call(*MER, "--json").out)["weights"] == record.weights
+    assert "picture" not in call(*MER).err
+
+
+def test_compared_gradients_of_several_seeds(call: Call, tmp_path: Path) -> None:
+    document = json.loads(call(*MER, "--alignment", "--seeds", "2", "--json").out)
+    dots = [record["alignment"]["mean"] for record in document["records"]]
+    assert document["summary"]["dot"]["mean"] == pytest.approx(sum(dots) / 2)
+    assert len(list((tmp_path / "runs").glob("*.png"))) == 2
+
+
 OPTIONS = {
     "online": ["--lr", "0.2", "--clip", "1.5"],
     "independent": ["--start", "clone"],
@@ -194,7 +216,7 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(
 
 
 def test_fresh_begins_again(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = json.loads(call(*MER, "--json").out)
+    expected = json.loads(call(*MER, "--records", "others", "--json").out)
     with monkeypatch.context() as patch:
         interrupt_after(7, patch)
         assert call(*MER).code == 130

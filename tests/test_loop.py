@@ -1,4 +1,5 @@
 import json
+import math
 import multiprocessing
 import random
 import signal
@@ -122,6 +123,27 @@ def test_a_model_with_heads_is_told_the_task() -> None:
     assert record.bti == 0
 
 
+@pytest.mark.parametrize("name", sorted(MAKE))
+def test_comparing_gradients_changes_nothing_else(name: str) -> None:
+    plain, watched = MAKE[name](), MAKE[name]()
+    one, other = mr.run(plain, rotations()), mr.run(watched, rotations(), alignment=4)
+    assert_same_state(state(plain), state(watched))
+    assert (one.weights, one.metrics) == (other.weights, other.metrics)
+    assert one.alignment is None
+    assert math.isnan(one.dot)
+    assert other.alignment is not None
+    assert other.alignment["samples"] == 4
+    assert other.alignment["count"] == 4 * (TASKS * EXAMPLES - 1)
+    assert other.alignment["changes"] == [EXAMPLES, 2 * EXAMPLES]
+    assert other.dot == other.alignment["mean"]
+    assert one.key == mr.Run(MAKE[name](), rotations()).key
+    assert other.key == mr.Run(MAKE[name](), rotations(), alignment=4).key != one.key
+
+
+def test_a_number_of_gradients_that_cannot_be_is_refused() -> None:
+    refused(mer(), rotations(), "alignment=-1: .* use alignment >= 1", alignment=-1)
+
+
 # Streams of one's own
 
 
@@ -218,19 +240,21 @@ def test_regression_is_refused_where_accuracy_is_measured() -> None:
     name=st.sampled_from(sorted(MAKE)),
     stop=st.lists(st.integers(1, 40), min_size=1, max_size=2),
     save_every=st.sampled_from([0.0, 60.0]),
+    alignment=st.sampled_from([0, 2]),
 )
-@settings(max_examples=10)
-def test_stopped_anywhere_it_ends_the_same(name: str, stop: list[int], save_every: float) -> None:
+@settings(max_examples=16)
+def test_stopped_anywhere_it_ends_the_same(name: str, stop: list[int], save_every: float, alignment: int) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "SAVE_EVERY", save_every)
         patch.setattr(image_streams, "CHUNK", 7)
         path = Path(folder) / "run.ckpt"
         for number in stop:
-            for _ in zip(range(number), mr.Run(MAKE[name](), rotations(), checkpoint=path).steps(), strict=False):
+            work = mr.Run(MAKE[name](), rotations(), checkpoint=path, alignment=alignment)
+            for _ in zip(range(number), work.steps(), strict=False):
                 pass
         learner, undisturbed = MAKE[name](), MAKE[name]()
-        record = mr.run(learner, rotations(), checkpoint=path)
-        assert same(record, mr.run(undisturbed, rotations()))
+        record = mr.run(learner, rotations(), checkpoint=path, alignment=alignment)
+        assert same(record, mr.run(undisturbed, rotations(), alignment=alignment))
         assert_same_state(state(learner), state(undisturbed))
 
 
@@ -259,6 +283,47 @@ def test_a_stream_without_test_sets_goes_on_too(tmp_path: Path) -> None:
     record = mr.run(learner, mr.OwnStream.from_tensors(xs, ys, tasks=tasks), checkpoint=path)
     assert same(record, mr.run(online(), mr.OwnStream.from_tensors(xs, ys, tasks=tasks)))
     assert mr.load(path, online().model).seen == 600  # saved at the end
+
+
+def test_gradients_are_compared_with_a_past_that_can_be_read_but_once(tmp_path: Path) -> None:
+    """Going on, an iterable is read from its beginning, once."""
+    xs, ys = rows(600)
+    path = tmp_path / "run.ckpt"
+
+    def stream() -> mr.Stream:
+        return mr.OwnStream.from_iterable(item for item in zip(xs, ys, strict=True))
+
+    work = mr.Run(online(), stream(), checkpoint=path, alignment=3)
+    for step in work.steps():
+        if step.seen > 300:
+            work.save()
+            break
+    record = mr.run(online(), stream(), checkpoint=path, alignment=3)
+    assert record.examples == 600
+    assert same(record, mr.run(online(), stream(), alignment=3))
+    short = mr.OwnStream.from_iterable(item for item in zip(xs[:5], ys[:5], strict=True))
+    refused(online(), short, "ended after 5 examples, but 600 were learned", checkpoint=path, alignment=3)
+
+
+def no_twos(outputs: Tensor, ys: Tensor) -> Tensor:
+    """A loss that is not finite for class 2."""
+    return nn.functional.cross_entropy(outputs, ys) + torch.where(ys == 2, torch.inf, 0.0).sum()
+
+
+def test_an_example_that_is_undone_does_not_count(tmp_path: Path) -> None:
+    xs, ys = torch.rand(30, 4), torch.arange(30) % 2
+    ys[20] = 2
+    path = tmp_path / "run.ckpt"
+    work = mr.Run(online(loss=no_twos), mr.OwnStream.from_tensors(xs, ys), checkpoint=path, alignment=2)
+    with pytest.raises(mr.NonFiniteError, match="example 20"):
+        list(work.steps())
+    work.save()
+    expected = mr.run(online(loss=no_twos), mr.OwnStream.from_tensors(xs[:20], ys[:20]), alignment=2)
+    assert work.record().alignment == expected.alignment
+    again = mr.Run(online(loss=no_twos), mr.OwnStream.from_tensors(xs, ys), checkpoint=path, alignment=2)
+    with pytest.raises(mr.NonFiniteError, match="example 20"):
+        list(again.steps())
+    assert again.record().alignment == expected.alignment
 
 
 @pytest.mark.parametrize("name", ["mer", "ewc"])
@@ -320,6 +385,7 @@ OTHERS: dict[str, tuple[Callable[[], mr.Learner], Callable[[], mr.Stream], dict[
         "saved with stream.stream=Rotations, not Permutations",
     ),
     "another matrix": (mer, rotations, {"full_matrix": True}, "saved with full_matrix=False, not True"),
+    "gradients compared": (mer, rotations, {"alignment": 5}, "saved with alignment=None, not 5"),
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import RECORD
+from small_runs import ALIGNED, RECORD
 
 import metareplay as mr
 from metareplay.record import run_key
@@ -19,7 +19,11 @@ NOT_MEASURED = replace(RECORD, accuracy=np.array([[10.0, nan], [nan, 30.0], [70.
 NO_TESTS = replace(RECORD, accuracy=np.zeros((1, 0)))
 
 
-@pytest.mark.parametrize("record", [RECORD, NOT_MEASURED, NO_TESTS], ids=["whole", "not all measured", "no test sets"])
+@pytest.mark.parametrize(
+    "record",
+    [RECORD, NOT_MEASURED, NO_TESTS, ALIGNED],
+    ids=["whole", "not all measured", "no test sets", "gradients compared"],
+)
 def test_written_and_read_it_is_equal(record: mr.Record, tmp_path: Path) -> None:
     read = mr.Record.read(record.write(tmp_path))
     assert read == record
@@ -27,6 +31,13 @@ def test_written_and_read_it_is_equal(record: mr.Record, tmp_path: Path) -> None
     assert read.accuracy.dtype == np.float64
     assert read.accuracy.shape == record.accuracy.shape
     assert read.key == record.key
+    assert read.alignment == record.alignment
+
+
+def test_earlier_records_are_read() -> None:
+    document = RECORD.to_json()
+    del document["alignment"]
+    assert mr.Record.from_json(document) == RECORD
 
 
 @given(rows=st.lists(st.lists(st.floats(0, 100) | st.just(nan), min_size=3, max_size=3), min_size=4, max_size=4))
@@ -83,6 +94,7 @@ OTHER_RUN = {
     "option": {"settings": RECORD.settings | {"clip": 1.0}},
     "stream": {"stream": RECORD.stream | {"tasks": 3}},
     "model": {"model": "Linear(in_features=4, out_features=4, bias=True)"},
+    "gradients compared": {"alignment": ALIGNED.alignment},
 }
 
 
@@ -98,6 +110,13 @@ def test_the_key_depends_on(changes: dict[str, Any]) -> None:
 
 def test_the_key_stays_the_same_from_version_to_version() -> None:
     assert run_key("MER", {"lr": 0.1, "engine": "auto"}, "net", {"tasks": 2}) == "89accba7b7399512"
+    assert run_key("MER", {"lr": 0.1}, "net", {"tasks": 2}, 5) == "deb9ef8fdfbccd35"
+
+
+def test_the_key_depends_on_how_many_gradients_are_compared() -> None:
+    assert ALIGNED.alignment is not None
+    assert replace(ALIGNED, alignment=ALIGNED.alignment | {"mean": 7.0}).key == ALIGNED.key
+    assert replace(ALIGNED, alignment=ALIGNED.alignment | {"samples": 6}).key != ALIGNED.key
 
 
 def spoiled(**changes: object) -> Callable[[dict[str, Any]], object]:

@@ -100,31 +100,22 @@ class Chain:
         return (self.layers[0].in_features, *(layer.out_features for layer in self.layers))
 
     @torch.no_grad()
-    def gradients(self, inputs: Tensor, ys: Tensor, loss: LossKind, sizes: list[int]) -> Tensor:
-        """For consecutive groups of inputs, of these sizes, the gradient of each group's mean loss: one a row.
+    def products(self, inputs: Tensor, ys: Tensor, loss: LossKind) -> Tensor:
+        """The dot product of the gradient of the first input's loss with that of every other's.
 
-        One forward and one backward pass over all of them; then, a group and layer, one product: delta' x.
+        Of layers with inputs x and gradients d at their outputs: sum over layers of (x_i' x_j + 1) (d_i' d_j).
         """
         values = [inputs.flatten(1)]
-        for layer in self.layers:
-            values.append(
-                torch.addmm(layer.bias, values[-1] if len(values) == 1 else values[-1].relu(), layer.weight.T)
-            )
-        shares = torch.cat([values[0].new_full((size, 1), 1 / size) for size in sizes])
-        delta = _slope(values[-1], ys, loss) * shares
-        delta[~_finite(values[-1], ys, loss)] = torch.nan
-        found = inputs.new_empty(len(sizes), sum(p.numel() for layer in self.layers for p in layer.parameters()))
-        end = found.shape[1]
-        for number, layer in reversed(list(enumerate(self.layers))):
-            below = values[number] if number == 0 else values[number].relu()
-            middle, start = end - layer.out_features, end - layer.out_features - layer.weight.numel()
-            for group, d, x in zip(found, delta.split(sizes), below.split(sizes), strict=True):
-                torch.mm(d.T, x, out=group[start:middle].view_as(layer.weight))
-                torch.sum(d, 0, out=group[middle:end])
-            if number:
-                delta = (delta @ layer.weight) * (values[number] > 0)
-            end = start
-        return found
+        for number, layer in enumerate(self.layers):
+            values.append(functional.linear(values[-1], layer.weight, layer.bias))
+            if number + 1 < len(self.layers):
+                values[-1].relu_()
+        delta = _slope(values.pop(), ys, loss)
+        found = inputs.new_zeros(len(inputs))
+        for layer, below in zip(reversed(self.layers), reversed(values), strict=True):
+            found += (below @ below[0]).add_(1).mul_(delta @ delta[0])
+            delta = (delta @ layer.weight).mul_(below > 0)
+        return found[1:]
 
 
 def _slope(outputs: Tensor, ys: Tensor, loss: LossKind) -> Tensor:
@@ -133,15 +124,6 @@ def _slope(outputs: Tensor, ys: Tensor, loss: LossKind) -> Tensor:
         return outputs.softmax(1).sub_(functional.one_hot(ys, outputs.shape[1]))
     errors = outputs - ys
     return (2 * errors if loss is LossKind.SQUARED_ERROR else errors.clamp(-1, 1)) / outputs.shape[1]
-
-
-def _finite(outputs: Tensor, ys: Tensor, loss: LossKind) -> Tensor:
-    """Whether each example's loss is finite."""
-    if loss is LossKind.CROSS_ENTROPY:
-        losses = functional.cross_entropy(outputs, ys, reduction="none")
-    else:
-        losses = (outputs - ys).square().sum(1) if loss is LossKind.SQUARED_ERROR else (outputs - ys).abs().sum(1)
-    return torch.isfinite(losses)
 
 
 def _flattens(part: nn.Module) -> bool:

@@ -32,6 +32,18 @@ def forward(model: nn.Module, inputs: Tensor, tasks: Tensor) -> Tensor:
 
 
 @contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode; give every part of it back its own."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextmanager
 def own_randomness(device: torch.device) -> Iterator[torch.Generator]:
     """Lend the generator that dropout and its like use on this device; give it back as it was."""
     cuda = device.type == "cuda"
@@ -123,14 +135,8 @@ class TorchEngine(Engine):
 
     def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
         """A forward pass that leaves the module as it was."""
-        training = [module for module in self.weights.module.modules() if module.training]
-        self.weights.module.eval()
-        try:
-            with torch.no_grad(), own_randomness(self.weights.device):
-                return forward(self.weights.module, as_input(xs, self.weights), tasks)
-        finally:
-            for module in training:
-                module.training = True
+        with torch.no_grad(), evaluating(self.weights.module), own_randomness(self.weights.device):
+            return forward(self.weights.module, as_input(xs, self.weights), tasks)
 
     def state(self) -> dict[str, Tensor]:
         """The optimizer's moments, flat; nothing for plain SGD."""

@@ -44,6 +44,13 @@ class Learner(Predictor):
         xs = as_tensor("x", xs)
         if xs.shape[:1] == (0,):
             return
+        incoming, table = self.accept(xs, ys, task)
+        for piece in incoming.pieces(self.piece_size()):
+            self.learn(piece, table)
+
+    @final
+    def accept(self, xs: Array, ys: Array | Sequence[int], task: Tasks = None) -> tuple[Incoming, Table]:
+        """Examples, checked, and the table to `learn` them in; bad input raises InputError."""
         incoming = self._check(xs, ys, task, needs_tasks=self.uses_tasks or self._task_count() is not None)
         limit = self._task_count()
         if limit is not None and int(incoming.tasks.max()) >= limit:
@@ -53,8 +60,7 @@ class Learner(Predictor):
                 self.table = Table(self.slot_count(), self.piece_size(), incoming.xs, incoming.ys, self.weights.device)
             if self.held is not None:
                 self.held.table = self.table
-        for piece in incoming.pieces(self.piece_size()):
-            self.learn(piece, self.table)
+        return incoming, self.table
 
     @abstractmethod
     def learn(self, incoming: Incoming, table: Table) -> None:

@@ -88,10 +88,14 @@ def results(table: Table, seeds: int | None, records: Iterator[Record | None]) -
     found = []
     for cell in shown_cells(table):
         ran = [next(records) for _ in seeds_of(cell, seeds)]
-        values = tuple(float(getattr(record, cell.metric)) for record in ran if record is not None)
+        values = tuple(_metric(record, cell.metric) for record in ran if record is not None)
         if values:
             found.append(Result(cell, values))
     return found
+
+
+def _metric(record: Record, metric: str) -> float:
+    return record.dot if metric == "alignment" else float(getattr(record, metric))
 
 
 def shown_cells(table: Table) -> list[Cell]:
