@@ -163,6 +163,7 @@ class _Kernel:
         self._widths = widths
         self._net = packed.make_net(widths, self._dtype)
         self._room = packed.make_batch(self._net, 1)  # for plans whose batches are one step
+        self._group = packed.make_group(self._net)
         self._found = packed.aligned((0, self._net.rows.shape[1]), self._dtype)  # gradients of groups
         self._table = packed.sparse_rows(0, widths[0], self._dtype)
         self._copied = np.zeros(0, np.int64)  # Table.writes of each row when it was packed
@@ -198,7 +199,7 @@ class _Kernel:
         found = self._found[: count * size]
         with self._compiling():
             if not self._code.group_gradients(
-                self._net, self._table, self._targets(table), rows, shares.astype(self._dtype), ends, found
+                self._net, self._table, self._targets(table), rows, shares.astype(self._dtype), ends, self._group, found
             ):
                 found.fill(np.nan)
                 self.clear()

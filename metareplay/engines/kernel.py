@@ -22,9 +22,11 @@ import numpy as np
 from metareplay.engines.packed import (
     CHUNK,
     CROSS_ENTROPY,
+    GROUP,
     SQUARED_ERROR,
     Array,
     Batch,
+    Group,
     Index,
     Net,
     PullRows,
@@ -42,6 +44,7 @@ from metareplay.engines.vector import (
     inner_eight,
     load,
     load_eight,
+    multiply,
     multiply_add,
     multiply_add_eight,
     splat,
@@ -166,8 +169,14 @@ def backward(net: Net, layer: Index) -> None:
 @compiled
 def differentiate(net: Net, table: SparseRows, targets: Targets, r: Index) -> bool:
     """deltas and active for table row r at the current weights; whether its loss is finite."""
-    depth = len(net.widths)
     forward(net, np.int64(0), table, r)
+    return differentiate_above(net, targets, r)
+
+
+@compiled
+def differentiate_above(net: Net, targets: Targets, r: Index) -> bool:
+    """The same, once the first layer's outputs are there."""
+    depth = len(net.widths)
     for layer in range(1, depth):
         relu(net, layer - 1)
         forward(net, layer, net.active, layer)
@@ -554,31 +563,76 @@ def outputs(net: Net, dense: Array, scale: float, one_row: SparseRows, found: Ar
 
 @compiled
 def group_gradients(
-    net: Net, table: SparseRows, targets: Targets, rows: Array, shares: Array, ends: Array, found: Array
+    net: Net, table: SparseRows, targets: Targets, rows: Array, shares: Array, ends: Array, group: Group, found: Array
 ) -> bool:
     """Row g * len(net.rows) + p of found = row p of the gradient over rows[ends[g] : ends[g + 1]], each by its share.
 
-    Whether every loss was finite; if not, what was found is of no use.
+    Whether every loss was finite; if not, what was found is of no use. The first layer goes through a group's examples
+    pixel by pixel, so that the weights and the gradient are read once for all of them.
     """
-    size = len(net.rows)
+    size, depth, width = len(net.rows), len(net.widths), net.widths[0]
     for g in range(len(ends) - 1):
-        for p in range(g * size, (g + 1) * size):
+        first = g * size
+        for p in range(first, first + size):
             fill(found, p, net.rows.shape[1], net.rows.dtype.type(0))
-        for t in range(ends[g], ends[g + 1]):
-            if not differentiate(net, table, targets, rows[t]):
-                return False
-            add_outer(net, np.int64(0), table, rows[t], shares[t], found, g * size)
-            for layer in range(1, len(net.widths)):
-                add_outer(net, layer, net.active, layer, shares[t], found, g * size)
+        for start in range(ends[g], ends[g + 1], GROUP):
+            end = min(start + GROUP, ends[g + 1])
+            turn(table, rows[start:end], group)
+            first_layer(net, group, end - start)
+            for i in range(end - start):
+                for j in range(0, width, LANES):
+                    store(net.sums, np.int64(0), j, load(group.sums, i, j))
+                if not differentiate_above(net, targets, rows[start + i]):
+                    return False
+                share = splat(shares[start + i])
+                for j in range(0, width, LANES):
+                    store(group.deltas, i, j, multiply(share, load(net.deltas, np.int64(0), j)))
+                for layer in range(1, depth):
+                    add_outer(net, layer, shares[start + i], found, first)
+            for p in range(net.inputs[0] + 1):
+                for e in range(group.starts[p], group.starts[p + 1]):
+                    x, i = splat(group.values[e]), group.items[e]
+                    for j in range(0, width, LANES):
+                        store(found, first + p, j, multiply_add(x, load(group.deltas, i, j), load(found, first + p, j)))
     return True
 
 
 @compiled
-def add_outer(net: Net, layer: Index, inputs: SparseRows, r: Index, share: float, found: Array, first: Index) -> None:
-    """Add share * x d' to a layer's rows of found, which start at `first`; x = inputs[r], d = deltas[layer]."""
-    for t in range(inputs.counts[r] + 1):
-        p = first + inputs.picks[r, t]
-        x = splat(share * inputs.values[r, t])
+def turn(table: SparseRows, rows: Array, group: Group) -> None:
+    """The inputs of these rows, pixel by pixel: values[e] in example items[e], starts[p] <= e < starts[p + 1]."""
+    starts = group.starts
+    starts[:] = 0
+    for r in rows:
+        for t in range(table.counts[r] + 1):
+            starts[table.picks[r, t] + 2] += 1
+    for p in range(2, len(starts)):
+        starts[p] += starts[p - 1]
+    for i in range(len(rows)):
+        for t in range(table.counts[rows[i]] + 1):
+            e = starts[table.picks[rows[i], t] + 1]
+            starts[table.picks[rows[i], t] + 1] += 1
+            group.items[e], group.values[e] = i, table.values[rows[i], t]
+
+
+@compiled
+def first_layer(net: Net, group: Group, count: Index) -> None:
+    """sums[i] = x_i'W for the group's examples."""
+    width = net.widths[0]
+    for i in range(count):
+        fill(group.sums, i, width, net.rows.dtype.type(0))
+    for p in range(net.inputs[0] + 1):
+        for e in range(group.starts[p], group.starts[p + 1]):
+            x, i = splat(group.values[e]), group.items[e]
+            for j in range(0, width, LANES):
+                store(group.sums, i, j, multiply_add(x, load(net.rows, p, j), load(group.sums, i, j)))
+
+
+@compiled
+def add_outer(net: Net, layer: Index, share: float, found: Array, first: Index) -> None:
+    """Add share * x d' to the rows of a layer after the first in found, where all layers' rows start at `first`."""
+    for t in range(net.active.counts[layer] + 1):
+        p = first + net.active.picks[layer, t]
+        x = splat(share * net.active.values[layer, t])
         for j in range(0, net.widths[layer], LANES):
             store(found, p, j, multiply_add(x, load(net.deltas, layer, j), load(found, p, j)))
 

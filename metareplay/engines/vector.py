@@ -71,6 +71,16 @@ def splat(_typing: Any, number: Any) -> Made:
 
 
 @_intrinsic
+def multiply(_typing: Any, a: Any, b: Any) -> Made:
+    """a * b."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.fmul(*args)
+
+    return b(a, b), codegen
+
+
+@_intrinsic
 def multiply_add(_typing: Any, a: Any, b: Any, c: Any) -> Made:
     """a * b + c."""
 
