@@ -18,11 +18,13 @@ from metareplay import demo as demonstration
 from metareplay.errors import MetareplayError
 from metareplay.experiment import IMAGES, LEARNERS, MEMORIES, STREAMS, Experiment
 from metareplay.jobs import carry_out_all, count_jobs
+from metareplay.paper.figures import FIGURES, PICTURES
 from metareplay.paper.results import as_document, needed_runs, results, summary, write_table
 from metareplay.paper.tables import TABLES
+from metareplay.plots import plot_alignment, plot_tasks
 from metareplay.record import Record
 from metareplay.records import Records
-from metareplay.report import bench_table, paper_table, plot_alignment, plot_tasks, table
+from metareplay.report import bench_table, paper_table, table
 from metareplay.version import __version__
 
 app = typer.Typer(
@@ -150,12 +152,12 @@ def demo(
 
 @app.command()
 def paper(
-    names: Annotated[list[str] | None, typer.Argument(help="table-1 to table-9, or all.")] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Name the tables and what they show.")] = False,
+    names: Annotated[list[str] | None, typer.Argument(help="What --list names, or all.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Name the tables and figures.")] = False,
     seeds: Annotated[int | None, typer.Option(help="Seeds for each number; default: the paper's.")] = None,
     jobs: Annotated[str, typer.Option(help="Runs at a time: a number, or auto for one on each core.")] = "auto",
     records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
-    out: Annotated[Path, typer.Option(help="Folder for the tables: Markdown, CSV, JSON.")] = Path("paper"),
+    out: Annotated[Path, typer.Option(help="Folder for tables (Markdown, CSV, JSON) and pictures.")] = Path("paper"),
     only_records: Annotated[bool, typer.Option("--only-records", help="Run nothing: show what is recorded.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has a record or was interrupted.")] = False,
     tasks: Annotated[int | None, typer.Option(help="A miniature: so many tasks.")] = None,
@@ -164,17 +166,18 @@ def paper(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """The paper's tables, our numbers beside theirs. A finished run is never repeated; an interrupted one goes on."""
+    everything = {name: make().title for name, make in TABLES.items()} | {n: f.title for n, f in FIGURES.items()}
     if listed or not names:
-        for name, make in TABLES.items():
-            shown.print(f"{name}  {make().title}", highlight=False)
+        for name, title in everything.items():
+            shown.print(f"{name:17} {title}", highlight=False)
         return
-    wanted = list(TABLES) if "all" in names else names
+    wanted = list(everything) if "all" in names else names
     for name in wanted:
-        if name not in TABLES:
-            raise MetareplayError(f"no {name!r} in the paper: use one of {', '.join(TABLES)}, all")
+        if name not in everything:
+            raise MetareplayError(f"no {name!r} in the paper: use one of {', '.join(everything)}, all")
     sizes = {"tasks": tasks, "examples": examples, "test_examples": test_examples}
     changes = {name: size for name, size in sizes.items() if size is not None}
-    tables = [TABLES[name]() for name in wanted]
+    tables = [TABLES[name]() if name in TABLES else FIGURES[name].table() for name in wanted]
     runs = [run for one in tables for run in needed_runs(one, seeds, **changes)]
     if only_records:
         kept = Records(records)
@@ -182,17 +185,22 @@ def paper(
     else:
         found = iter(carry_out_all(runs, records, aside, jobs=count_jobs(jobs), fresh=fresh))
     documents = []
-    for one in tables:
+    for name, one in zip(wanted, tables, strict=True):
         numbers = results(one, seeds, found)
+        draw = FIGURES[name].draw if name in FIGURES else PICTURES.get(name)
+        if draw is not None and numbers:
+            draw(numbers, out / f"{name}.png")
+        if name in FIGURES:
+            continue
         write_table(one, numbers, out)
         documents.append(as_document(one, numbers))
         if not as_json:
             _print_table(paper_table(f"{one.name}: {one.title}", numbers, verdicts=not changes))
             for note in (*one.notes, *([] if changes else [summary(numbers)])):
-                shown.print(note, highlight=False)
+                shown.print(note, highlight=False, soft_wrap=True)
     if as_json:
         _print_json({"tables": documents})
-    aside.print(f"tables: {out}/; records: {records}/", highlight=False)
+    aside.print(f"tables and pictures: {out}/; records: {records}/", highlight=False)
 
 
 @app.command()

@@ -25,6 +25,7 @@ class Result:
 
     cell: Cell
     values: tuple[float, ...]
+    records: tuple[Record, ...] = ()  # the runs behind them
 
     @property
     def mean(self) -> float:
@@ -87,10 +88,9 @@ def results(table: Table, seeds: int | None, records: Iterator[Record | None]) -
     """A table's numbers from the records of `needed_runs`, in that order; None where a run has not been done."""
     found = []
     for cell in shown_cells(table):
-        ran = [next(records) for _ in seeds_of(cell, seeds)]
-        values = tuple(_metric(record, cell.metric) for record in ran if record is not None)
-        if values:
-            found.append(Result(cell, values))
+        ran = tuple(record for _ in seeds_of(cell, seeds) if (record := next(records)) is not None)
+        if ran:
+            found.append(Result(cell, tuple(_metric(record, cell.metric) for record in ran), ran))
     return found
 
 

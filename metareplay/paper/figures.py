@@ -1,0 +1,57 @@
+"""Figures that the paper's experiments ask for: what each is drawn from, and how."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import final
+
+from metareplay.paper.results import Result
+from metareplay.paper.tables import Table, table_1, table_2, table_4, table_6
+from metareplay.plots import plot_alignment, plot_matrices, plot_memory
+
+
+@final
+@dataclass(frozen=True)
+class Figure:
+    """A picture of what a table's runs gave."""
+
+    title: str
+    table: Callable[[], Table]
+    draw: Callable[[Sequence[Result], Path], None]
+
+
+def full_runs() -> Table:
+    """Four learners on Rotations with 500 memories, every task measured after every task."""
+    wanted = [("Online", None), ("GEM", 500), ("ER with SGD (algorithm 4)", 500), ("MER", 500)]
+    cells = [cell for table in (table_1(), table_2(), table_6()) for cell in table.cells]
+    chosen = {
+        (cell.model, cell.memory): replace(cell, seeds=range(1), experiment=replace(cell.experiment, full_matrix=True))
+        for cell in reversed(cells)
+        if cell.column == "MNIST Rotations" and cell.metric == "ra"
+    }
+    return Table("figure-tasks", "Accuracy of every task over time", tuple(chosen[name] for name in wanted))
+
+
+def draw_tasks(found: Sequence[Result], path: Path) -> None:
+    """A panel for each learner."""
+    records = {one.cell.model.partition(" with")[0]: one.records[0] for one in found}
+    plot_matrices(records, path, "MNIST Rotations, 500 memories, one seed: accuracy of every task over time")
+
+
+def draw_memory(found: Sequence[Result], path: Path) -> None:
+    """Lines over the size of the memory."""
+    plot_memory(found, path, "Retained accuracy against the size of the memory (mean and deviation over seeds)")
+
+
+def draw_alignment(found: Sequence[Result], path: Path) -> None:
+    """ER beside MER, on Rotations, first seed."""
+    records = {one.cell.model: one.records[0] for one in found if one.cell.column == "MNIST Rotations"}
+    plot_alignment(records, path, "MNIST Rotations: gradients of incoming examples against past ones (one seed)")
+
+
+FIGURES = {
+    "figure-tasks": Figure("Accuracy of every task over time", full_runs, draw_tasks),
+    "figure-memory": Figure("Retained accuracy against memory size, every method of table 6", table_6, draw_memory),
+    "figure-alignment": Figure("Dot products of gradients, ER against MER (table 4)", table_4, draw_alignment),
+}
+PICTURES = {"table-2": draw_memory, "table-4": draw_alignment, "table-6": draw_memory}  # where one says more

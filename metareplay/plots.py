@@ -1,0 +1,153 @@
+"""Pictures of records and of the paper's tables."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from metareplay.errors import MetareplayError
+from metareplay.files import write_atomically
+from metareplay.paper.results import Result
+from metareplay.record import Record
+
+RARE: Final = 1e-4  # shares of dot products too small to show
+LINEAR: Final = 0.001  # dot products as small as this are shown on a linear scale, larger ones on a logarithmic
+
+
+def plot_tasks(records: dict[str, Record], path: Path, title: str) -> None:
+    """Each task's accuracy just after it was learned (dotted) and at the end of the stream, learner by learner."""
+    figure = _figure(8, 4.5)
+    axes = figure.add_subplot()
+    for number, (name, record) in enumerate(records.items()):
+        tasks = np.arange(1, record.accuracy.shape[1] + 1)
+        colour = f"C{number}"
+        axes.plot(tasks, record.accuracy[-1], color=colour, linewidth=2.2, marker="o", markersize=4, label=name)
+        axes.plot(tasks, np.diag(record.accuracy[1:]), color=colour, linewidth=1, linestyle=":")
+    axes.plot([], [], color="grey", linewidth=2.2, label="at the end of the stream")
+    axes.plot([], [], color="grey", linewidth=1, linestyle=":", label="just after learning the task")
+    axes.set(title=title, xlabel="task", ylabel="test accuracy (%)", ylim=(0, 100))
+    axes.set_xticks(tasks if len(tasks) <= 20 else tasks[:: len(tasks) // 10])
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(frameon=False, loc="outside lower center", ncols=(len(records) + 3) // 2)
+    _save(figure, path)
+
+
+def plot_alignment(records: dict[str, Record], path: Path, title: str) -> None:
+    """Dot products of gradients along the stream, a panel a record, and their histograms over the whole of it."""
+    found = {name: _measured(name, record) for name, record in records.items()}
+    figure = _figure(2.5 + (6 if len(records) == 1 else 4.5) * len(records), 4.5)
+    *panels, last = figure.subplots(1, len(records) + 1, sharey=True, width_ratios=[5] * len(records) + [1.2])
+    for number, (name, axes) in enumerate(zip(records, panels, strict=True)):
+        colour = f"C{number}"
+        _along(axes, found[name], colour)
+        axes.set_title(f"{name}: mean {records[name].dot:+.3f}", color=colour)
+        shares = np.array(found[name]["counts"][1:-1]) / found[name]["count"]
+        last.stairs(shares, found[name]["edges"], orientation="horizontal", color=colour, linewidth=1.5)
+    for axes in (*panels, last):
+        axes.axhline(0, color="black", linewidth=0.8)
+        axes.spines[["top", "right"]].set_visible(False)
+    reach = 2 * max(map(_reach, found.values()))
+    last.set_yscale("symlog", linthresh=LINEAR, linscale=0.7)
+    last.set(title="overall", xlabel="share", xscale="log", xlim=(RARE, 1), ylim=(-reach, reach))
+    panels[0].set_ylabel("dot product of gradients\n← interference      transfer →")
+    figure.suptitle(title)
+    panels[0].plot([], [], color="grey", linewidth=2, label="median")
+    panels[0].plot([], [], ".", color="black", markersize=3.5, label="mean")
+    panels[0].fill_between([], [], [], color="grey", alpha=0.55, linewidth=0, label="middle half")
+    panels[0].fill_between([], [], [], color="grey", alpha=0.25, linewidth=0, label="5 to 95 %")
+    figure.legend(frameon=False, loc="outside lower center", ncols=4)
+    _save(figure, path)
+
+
+def plot_matrices(records: dict[str, Record], path: Path, title: str) -> None:
+    """The accuracy of every task after every task, a panel a record: forgetting is a row that fades."""
+    figure = _figure(1.5 + 3.2 * len(records), 4)
+    panels = figure.subplots(1, len(records), sharey=True, squeeze=False)[0]
+    for axes, (name, record) in zip(panels, records.items(), strict=True):
+        tasks = record.accuracy.shape[1]
+        extent = (-0.5, tasks + 0.5, tasks + 0.5, 0.5)
+        shown = axes.imshow(record.accuracy.T, vmin=0, vmax=100, cmap="viridis", extent=extent, aspect="auto")
+        axes.plot([0.5, tasks + 0.5], [0.5, tasks + 0.5], color="white", linewidth=0.8)
+        axes.set(title=f"{name}: RA {record.ra:.1f}", xlabel="tasks learned")
+    panels[0].set_ylabel("task")
+    figure.colorbar(shown, ax=panels.tolist(), label="test accuracy (%)")
+    figure.suptitle(title)
+    _save(figure, path)
+
+
+def plot_memory(found: Sequence[Result], path: Path, title: str) -> None:
+    """Retained accuracy against memory size, a panel a stream; the paper's numbers as hollow circles."""
+    chosen = [one for one in found if one.cell.metric == "ra" and one.cell.memory is not None]
+    columns = list(dict.fromkeys(one.cell.column for one in chosen))
+    models = list(dict.fromkeys(one.cell.model for one in chosen))
+    figure = _figure(1 + 4.2 * len(columns), 5.5)
+    panels = figure.subplots(1, len(columns), squeeze=False)[0]
+    for axes, column in zip(panels, columns, strict=True):
+        for number, model in enumerate(models):
+            points = sorted(
+                (one.cell.memory or 0, one.mean, one.std or 0.0, one.cell.published)
+                for one in chosen
+                if (one.cell.column, one.cell.model) == (column, model)
+            )
+            sizes = [size * (1 + 0.02 * (number - len(models) / 2)) for size, *_ in points]  # side by side
+            means, stds = [point[1] for point in points], [point[2] for point in points]
+            style = {"color": f"C{number % 10}", "linestyle": "-" if number < 10 else "--"}
+            axes.errorbar(sizes, means, stds, linewidth=1.4, capsize=2, marker="o", markersize=4, **style)
+            paper = [(size, point[3].mean) for size, point in zip(sizes, points, strict=True) if point[3] is not None]
+            axes.plot(*zip(*paper, strict=True), "o", markersize=9, markerfacecolor="none", color=style["color"])
+        axes.set(title=column, xlabel="examples in memory", xscale="log")
+        held = sorted({one.cell.memory for one in chosen if one.cell.memory})
+        axes.set_xticks(held, [str(size) for size in held], minor=False)
+        axes.minorticks_off()
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("retained accuracy (%)")
+    for number, model in enumerate(models):
+        style = {"color": f"C{number % 10}", "linestyle": "-" if number < 10 else "--"}
+        panels[0].plot([], [], marker="o", markersize=4, label=model, **style)
+    panels[0].plot([], [], "o", markersize=9, markerfacecolor="none", color="grey", label="the paper's")
+    figure.suptitle(title)
+    figure.legend(frameon=False, loc="outside lower center", ncols=4)
+    _save(figure, path)
+
+
+def _measured(name: str, record: Record) -> dict[str, Any]:
+    if record.alignment is None or not record.alignment["count"]:
+        raise MetareplayError(f"{name} has no dot products to show: run it with alignment on two examples or more")
+    return record.alignment
+
+
+def _reach(found: dict[str, Any]) -> float:
+    """The size of the largest dot products that are not rare."""
+    edges, common = np.abs(found["edges"]), np.array(found["counts"][1:-1]) > RARE * found["count"]
+    ends = [abs(value) for q in ("5", "95") for value in found["quantiles"][q] if value is not None]
+    return float(max(LINEAR, *ends, *edges[1:][common].tolist(), *edges[:-1][common].tolist()))
+
+
+def _along(axes: Any, found: dict[str, Any], colour: str) -> None:
+    """Median, mean and two bands, a point a span of the stream; faint lines where the task changes."""
+    for change in found["changes"]:
+        axes.axvline(change, color="black", alpha=0.13, linewidth=0.7)
+    bounds = np.array(found["bounds"])
+    middles = (bounds[1:] + bounds[:-1]) / 2
+    quantiles = {q: np.array(values, np.float64) for q, values in found["quantiles"].items()}
+    axes.plot(middles, quantiles["50"], color=colour, linewidth=2)
+    axes.fill_between(middles, quantiles["25"], quantiles["75"], color=colour, alpha=0.33, linewidth=0)
+    axes.fill_between(middles, quantiles["5"], quantiles["95"], color=colour, alpha=0.17, linewidth=0)
+    axes.plot(middles, np.array(found["means"], np.float64), ".", color="black", markersize=3.5)
+    axes.set(xlabel="examples seen", xlim=(0, bounds[-1]))
+
+
+def _figure(width: float, height: float) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MetareplayError("pictures need matplotlib: pip install 'metareplay[plots]'") from error
+    return Figure(figsize=(width, height), dpi=150, layout="constrained")
+
+
+def _save(figure: Any, path: Path) -> None:
+    with write_atomically(path) as file:
+        figure.savefig(file, format=path.suffix.removeprefix("."))
