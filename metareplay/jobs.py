@@ -5,7 +5,7 @@ interface of concurrent.futures), and what is done (`Records`, found by the hash
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -151,14 +151,9 @@ class _Line:
             self._board.bar.remove_task(self._task)
 
 
-def _finished(wanted: dict[str, tuple[str, Experiment]], records: Records) -> dict[str, Record]:
-    """The records of those that have been run; one without the whole matrix does not serve where that is wanted."""
-    found = {key: records.find(key) for key in wanted}
-    return {
-        key: record
-        for key, record in found.items()
-        if record is not None and (record.is_full or not wanted[key][1].full_matrix)
-    }
+def _finished(wanted: Iterable[str], records: Records) -> dict[str, Record]:
+    """The records of those that have been run."""
+    return {key: record for key in wanted if (record := records.find(key)) is not None}
 
 
 def _watch(works: list[Future[Record]]) -> None:

@@ -119,8 +119,8 @@ class Run:
     def key(self) -> str:
         """The key its record will have."""
         learner, samples = self.learner, self.alignment.samples if self.alignment else 0
-        model = describe(learner.model)
-        return run_key(type(learner).__name__, learner.settings(), model, self.stream.settings(), samples)
+        model, full = describe(learner.model), bool((self._wanted & ~needed(self.stream.tasks)).any())
+        return run_key(type(learner).__name__, learner.settings(), model, self.stream.settings(), samples, full)
 
     def record(self) -> Record:
         """What ran and what came out."""
