@@ -97,7 +97,7 @@ class Record:
         metrics = {name: _number(value) for name, value in asdict(self.metrics).items()}
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
         if compact and not more_than_needed(self.accuracy):
-            parts["accuracy"] = {name: values.tolist() for name, values in _ends(self.accuracy).items()}
+            parts["accuracy"] = {name: values.round(9).tolist() for name, values in _ends(self.accuracy).items()}
         else:
             parts["accuracy"] = [[_number(value) for value in row] for row in self.accuracy.tolist()]
         return {"format": FORMAT, "key": self.key, **metrics, **parts}
