@@ -22,6 +22,9 @@ import numpy as np
 from metareplay.engines.packed import (
     CHUNK,
     CROSS_ENTROPY,
+    MANY,
+    ORDERS,
+    SIZES,
     SQUARED_ERROR,
     Array,
     Batch,
@@ -37,14 +40,17 @@ from metareplay.engines.packed import (
 )
 from metareplay.engines.vector import (
     LANES,
-    eight,
-    inner_eight,
+    LIKE_EIGHT,
+    inner,
     load,
-    load_eight,
+    load_rows,
     multiply_add,
-    multiply_add_eight,
+    multiply_add_each,
+    numbers,
+    prefetch,
     splat,
     splat_eight,
+    splats,
     store,
     store_totals,
     zero_eight,
@@ -57,10 +63,10 @@ from metareplay.engines.vector import (
 def add_rows(out: Array, o: Index, matrix: Array, sparse: SparseRows, r: Index, count: Index, width: Index) -> None:
     """out[o] += sum_t values[t] matrix[picks[t]]."""
     for t in range(0, count, CHUNK):
-        picks = eight(sparse.picks, r, t)
+        picks = numbers(sparse.picks, r, t, LIKE_EIGHT)
         values = splat_eight(sparse.values, r, t)
         for j in range(0, width, LANES):
-            store(out, o, j, inner_eight(values, load_eight(matrix, picks, j), load(out, o, j)))
+            store(out, o, j, inner(values, load_rows(matrix, picks, j), load(out, o, j)))
 
 
 @compiled
@@ -78,10 +84,10 @@ def dot_rows(
 ) -> None:
     """out[o, start + t] = matrix[picks[r, t]] . vectors[i]."""
     for t in range(0, count, CHUNK):
-        rows = eight(picks, r, t)
+        rows = numbers(picks, r, t, LIKE_EIGHT)
         sums = zero_eight(matrix)
         for j in range(0, width, LANES):
-            sums = multiply_add_eight(load(vectors, i, j), load_eight(matrix, rows, j), sums)
+            sums = multiply_add_each(load(vectors, i, j), load_rows(matrix, rows, j), sums)
         store_totals(out, o, start + t, sums)
 
 
@@ -91,6 +97,14 @@ def fill(out: Array, o: Index, width: Index, number: float) -> None:
     v = splat(number)
     for j in range(0, width, LANES):
         store(out, o, j, v)
+
+
+@compiled
+def prefetch_row(sparse: SparseRows, r: Index) -> None:
+    """Bring a row of a large table nearer, ahead of its use."""
+    for t in range(0, sparse.counts[r] + 1, LANES):
+        prefetch(sparse.picks, r, t)
+        prefetch(sparse.values, r, t)
 
 
 # --- the gradient at one example
@@ -103,9 +117,9 @@ def forward(net: Net, layer: Index, inputs: SparseRows, r: Index) -> None:
     fill(net.sums, layer, width, net.rows.dtype.type(0))
     add_rows(net.sums, layer, net.rows, inputs, r, inputs.counts[r] + 1, width)
     products = splat_eight(net.sums, layer, net.outputs[layer])
-    chunk = eight(net.chunks, layer, 0)
+    chunk = numbers(net.chunks, layer, 0, LIKE_EIGHT)
     for j in range(0, net.outputs[layer], LANES):
-        store(net.sums, layer, j, inner_eight(products, load_eight(net.steps, chunk, j), load(net.sums, layer, j)))
+        store(net.sums, layer, j, inner(products, load_rows(net.steps, chunk, j), load(net.sums, layer, j)))
 
 
 @compiled
@@ -223,18 +237,19 @@ def keep_step(
 
 
 @compiled
-def touch(net: Net, table: SparseRows, r: Index, saving: bool) -> None:
-    """Add the rows of the first layer that table row r touches to the list of rows to write, saved where wanted."""
-    count = net.touched_counts[0]
+def touch(net: Net, table: SparseRows, r: Index, j: Index) -> None:
+    """The first layer's rows that table row r touches have the chunk's term j, and are to be written."""
+    if 2 * table.counts[r] > net.inputs[0]:
+        net.all_touched[0] = True
+    if net.all_touched[0]:
+        return
+    count, term = np.uint64(net.touched_count[0]), np.uint8(1 << j)
     for t in range(table.counts[r] + 1):
         p = table.picks[r, t]
-        if not net.is_touched[p]:
-            net.is_touched[p] = True
-            net.touched[count] = p
-            count += 1
-            if saving and not net.is_saved[p]:
-                save_row(net, p)
-    net.touched_counts[0] = count
+        net.touched[count] = p
+        count += np.uint64(net.terms[p] == 0)
+        net.terms[p] |= term
+    net.touched_count[0] = count
 
 
 @compiled
@@ -245,6 +260,8 @@ def save_row(net: Net, p: Index) -> None:
     net.saved_count[0] += 1
     for j in range(0, net.widths[0], LANES):
         store(net.before_batch, p, j, load(net.rows, p, j))
+    for j in range(CHUNK):
+        net.before_batch[p, net.outputs[0] + j] = 0
 
 
 @compiled
@@ -256,17 +273,17 @@ def forget_saved(net: Net) -> None:
 
 
 @compiled
-def keep_steps(net: Net, table: SparseRows, r: Index, j: Index, rate: float, saving: bool) -> None:
+def keep_steps(net: Net, table: SparseRows, r: Index, j: Index, rate: float) -> None:
     """The same for all layers, with the gradient that was computed last."""
-    touch(net, table, r, saving)
+    touch(net, table, r, j)
     keep_step(net, np.int64(0), table, r, net.deltas, np.int64(0), j, rate)
     for layer in range(1, len(net.widths)):
         keep_step(net, layer, net.active, layer, net.deltas, layer, j, rate)
 
 
 @compiled
-def write_steps(net: Net, beta: float) -> None:
-    """W <- W_0 + beta sum_j x_j v_j' in every layer, and an empty chunk."""
+def write_steps(net: Net, beta: float, saving: bool) -> None:
+    """W <- W_0 + beta sum_j x_j v_j' in every layer, and an empty chunk; the first layer's rows saved where wanted."""
     for layer in range(len(net.widths)):
         n = net.outputs[layer]
         for j in range(CHUNK):
@@ -274,37 +291,94 @@ def write_steps(net: Net, beta: float) -> None:
                 for u in range(n):
                     net.steps[layer * CHUNK + j, u] *= beta
             net.steps[layer * CHUNK + j, n + j] = -1  # so that the write takes x_j[p] from itself, and leaves 0
-        vectors = net.widths[layer] // LANES
-        for v in range(0, vectors - 1, 2):
-            write_two_columns(net, layer, v * LANES)
-        if vectors % 2:
-            write_column(net, layer, (vectors - 1) * LANES)
+    if net.all_touched[0]:
+        write_all(net, saving)
+    else:
+        write_touched(net, saving)
+    for layer in range(1, len(net.widths)):
+        write_layer(net, layer, net.every[net.firsts[layer] :], net.inputs[layer] + 1)
     forget_steps(net)
 
 
 @compiled
-def write_two_columns(net: Net, layer: Index, column: Index) -> None:
-    """rows[p] += sum_j x_j[p] v_j for the touched rows, in two vectors of columns."""
-    rows, next_column = net.rows, column + LANES
-    chunk = eight(net.chunks, layer, 0)
-    steps = load_eight(net.steps, chunk, column)
-    next_steps = load_eight(net.steps, chunk, next_column)
-    for t in range(net.firsts[layer], net.firsts[layer] + net.touched_counts[layer]):
-        p = net.touched[t]
-        x = splat_eight(rows, p, net.outputs[layer])
-        store(rows, p, column, inner_eight(x, steps, load(rows, p, column)))
-        store(rows, p, next_column, inner_eight(x, next_steps, load(rows, p, next_column)))
+def write_all(net: Net, saving: bool) -> None:
+    """Write the first layer, all of it."""
+    if saving:
+        for p in range(net.inputs[0] + 1):
+            if not net.is_saved[p]:
+                save_row(net, p)
+    write_layer(net, np.int64(0), net.every, net.inputs[0] + 1)
 
 
 @compiled
-def write_column(net: Net, layer: Index, column: Index) -> None:
-    """rows[p] += sum_j x_j[p] v_j for the touched rows, in one vector of columns."""
-    rows = net.rows
-    steps = load_eight(net.steps, eight(net.chunks, layer, 0), column)
-    for t in range(net.firsts[layer], net.firsts[layer] + net.touched_counts[layer]):
+def write_touched(net: Net, saving: bool) -> None:
+    """Write the first layer where it is touched: what multiplies zeros would be most of it."""
+    sort_touched(net, saving)
+    write_few(net, 1, (0,))
+    write_few(net, 2, (0, 0))
+    write_few(net, 3, (0, 0, 0))
+    write_few(net, 4, (0, 0, 0, 0))
+    write_layer(net, np.int64(0), net.by_size[MANY], net.size_counts[MANY])
+
+
+@compiled
+def sort_touched(net: Net, saving: bool) -> None:
+    """by_size = the first layer's touched rows, by how many terms they have; saved where wanted."""
+    net.size_counts[:] = 0
+    for t in range(net.touched_count[0]):
         p = net.touched[t]
+        size = SIZES[net.terms[p]]
+        net.by_size[size, net.size_counts[size]] = p
+        net.size_counts[size] += 1
+        if saving and not net.is_saved[p]:
+            save_row(net, p)
+
+
+@compiled
+def write_few(net: Net, size: Index, like: Any) -> None:
+    """rows[p] += sum_j x_j[p] v_j for the rows of the first layer that have so many terms, as many as `like`."""
+    rows = net.rows
+    for t in range(net.size_counts[size]):
+        p = net.by_size[size, t]
+        terms = numbers(ORDERS, net.terms[p], 0, like)
+        x = splats(rows, p, net.outputs[0], terms)
+        for j in range(0, net.widths[0], LANES):
+            store(rows, p, j, inner(x, load_rows(net.steps, terms, j), load(rows, p, j)))
+
+
+@compiled
+def write_layer(net: Net, layer: Index, picks: Array, count: Index) -> None:
+    """rows[p] += sum_j x_j[p] v_j, all terms, for some rows of a layer."""
+    vectors = net.widths[layer] // LANES
+    for v in range(0, vectors - 1, 2):
+        write_two_columns(net, layer, picks, count, v * LANES)
+    if vectors % 2:
+        write_column(net, layer, picks, count, (vectors - 1) * LANES)
+
+
+@compiled
+def write_two_columns(net: Net, layer: Index, picks: Array, count: Index, column: Index) -> None:
+    """The same in two vectors of columns."""
+    rows, next_column = net.rows, column + LANES
+    chunk = numbers(net.chunks, layer, 0, LIKE_EIGHT)
+    steps = load_rows(net.steps, chunk, column)
+    next_steps = load_rows(net.steps, chunk, next_column)
+    for t in range(count):
+        p = picks[t]
         x = splat_eight(rows, p, net.outputs[layer])
-        store(rows, p, column, inner_eight(x, steps, load(rows, p, column)))
+        store(rows, p, column, inner(x, steps, load(rows, p, column)))
+        store(rows, p, next_column, inner(x, next_steps, load(rows, p, next_column)))
+
+
+@compiled
+def write_column(net: Net, layer: Index, picks: Array, count: Index, column: Index) -> None:
+    """The same in one vector of columns."""
+    rows = net.rows
+    steps = load_rows(net.steps, numbers(net.chunks, layer, 0, LIKE_EIGHT), column)
+    for t in range(count):
+        p = picks[t]
+        x = splat_eight(rows, p, net.outputs[layer])
+        store(rows, p, column, inner(x, steps, load(rows, p, column)))
 
 
 @compiled
@@ -312,9 +386,10 @@ def forget_steps(net: Net) -> None:
     """An empty chunk."""
     for j in range(len(net.steps)):
         fill(net.steps, j, net.widths[j // CHUNK], net.rows.dtype.type(0))
-    for t in range(net.touched_counts[0]):
-        net.is_touched[net.touched[t]] = False
-    net.touched_counts[0] = 0
+    for t in range(net.touched_count[0]):
+        net.terms[net.touched[t]] = 0
+    net.touched_count[0] = 0
+    net.all_touched[0] = False
 
 
 # --- whole vectors of weights: Reptile, EWC, undoing
@@ -422,6 +497,8 @@ def step_each(
     for t in range(start, end):
         r = steps.rows[t]
         rate = rates.current if r == own else rates.memory
+        if t + 1 < end:
+            prefetch_row(table, steps.rows[t + 1])
         if not differentiate(net, table, targets, r):
             return False
         if pull is not None:
@@ -429,10 +506,10 @@ def step_each(
         else:
             if rates.clip < np.inf:
                 rate = clipped(net, rate, rates.clip, gradient_square(net, table, r))
-            keep_steps(net, table, r, j, rate, copied)
+            keep_steps(net, table, r, j, rate)
             j += 1
             if j == CHUNK or t == end - 1:
-                write_steps(net, rates.within if whole else one)
+                write_steps(net, rates.within if whole else one, copied)
                 j = np.int64(0)
     if copied:
         reptile_batch(net, rates.within)
@@ -443,11 +520,11 @@ def step_each(
 def pulled_step(net: Net, table: SparseRows, pull: PullRows, r: Index, rate: float, clip: float, saving: bool) -> None:
     """theta <- theta - rate * (gradient + EWC's pull), clipped together."""
     if clip < np.inf:
-        keep_steps(net, table, r, np.int64(0), net.rows.dtype.type(1), saving)
+        keep_steps(net, table, r, np.int64(0), net.rows.dtype.type(1))
         rate = clipped(net, rate, clip, pulled_square(net, pull))
     pull_weights(net, pull, rate)
-    keep_steps(net, table, r, np.int64(0), rate, saving)
-    write_steps(net, net.rows.dtype.type(1))
+    keep_steps(net, table, r, np.int64(0), rate)
+    write_steps(net, net.rows.dtype.type(1), saving)
 
 
 @compiled
@@ -464,13 +541,13 @@ def step_together(
             save_gradient(net, room, layer, i)
     for i in range(end - start):
         r, j, rate = steps.rows[start + i], i % CHUNK, rates.memory * steps.shares[start + i]
-        touch(net, table, r, False)
+        touch(net, table, r, j)
         keep_step(net, np.int64(0), table, r, room.deltas, i, j, rate)
         for layer in range(1, depth):
             at = layer * room.size + i
             keep_step(net, layer, room.active, at, room.deltas, at, j, rate)
         if j == CHUNK - 1 or i == end - start - 1:
-            write_steps(net, net.rows.dtype.type(1))
+            write_steps(net, net.rows.dtype.type(1), False)
     return True
 
 
