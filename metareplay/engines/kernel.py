@@ -52,6 +52,7 @@ from metareplay.engines.vector import (
     splat_eight,
     splats,
     store,
+    store_rows,
     store_totals,
     zero_eight,
 )
@@ -116,6 +117,12 @@ def forward(net: Net, layer: Index, inputs: SparseRows, r: Index) -> None:
     width = net.widths[layer]
     fill(net.sums, layer, width, net.rows.dtype.type(0))
     add_rows(net.sums, layer, net.rows, inputs, r, inputs.counts[r] + 1, width)
+    add_steps(net, layer)
+
+
+@compiled
+def add_steps(net: Net, layer: Index) -> None:
+    """sums[layer] += sum_j (x'x_j) v_j."""
     products = splat_eight(net.sums, layer, net.outputs[layer])
     chunk = numbers(net.chunks, layer, 0, LIKE_EIGHT)
     for j in range(0, net.outputs[layer], LANES):
@@ -177,8 +184,14 @@ def backward(net: Net, layer: Index) -> None:
 @compiled
 def differentiate(net: Net, table: SparseRows, targets: Targets, r: Index) -> bool:
     """deltas and active for table row r at the current weights; whether its loss is finite."""
-    depth = len(net.widths)
     forward(net, np.int64(0), table, r)
+    return differentiate_rest(net, targets, r)
+
+
+@compiled
+def differentiate_rest(net: Net, targets: Targets, r: Index) -> bool:
+    """The same, given the first layer's sums."""
+    depth = len(net.widths)
     for layer in range(1, depth):
         relu(net, layer - 1)
         forward(net, layer, net.active, layer)
@@ -229,17 +242,28 @@ def keep_step(
     net: Net, layer: Index, inputs: SparseRows, r: Index, deltas: Array, i: Index, j: Index, rate: float
 ) -> None:
     """Put the step -rate x d' beside a layer as the chunk's term j; x = inputs[r], d = deltas[i]."""
-    n = net.outputs[layer]
+    keep_input(net, layer, inputs, r, j)
+    keep_delta(net, layer, deltas, i, j, rate)
+
+
+@compiled
+def keep_input(net: Net, layer: Index, inputs: SparseRows, r: Index, j: Index) -> None:
+    """The part of x."""
     for t in range(inputs.counts[r] + 1):
-        net.rows[inputs.picks[r, t], n + j] = inputs.values[r, t]
-    for u in range(n):
+        net.rows[inputs.picks[r, t], net.outputs[layer] + j] = inputs.values[r, t]
+
+
+@compiled
+def keep_delta(net: Net, layer: Index, deltas: Array, i: Index, j: Index, rate: float) -> None:
+    """The part of -rate d'."""
+    for u in range(net.outputs[layer]):
         net.steps[layer * CHUNK + j, u] = -rate * deltas[i, u]
 
 
 @compiled
 def touch(net: Net, table: SparseRows, r: Index, j: Index) -> None:
     """The first layer's rows that table row r touches have the chunk's term j, and are to be written."""
-    if 2 * table.counts[r] > net.inputs[0]:
+    if is_dense(net, table, r):
         net.all_touched[0] = True
     if net.all_touched[0]:
         return
@@ -250,6 +274,54 @@ def touch(net: Net, table: SparseRows, r: Index, j: Index) -> None:
         count += np.uint64(net.terms[p] == 0)
         net.terms[p] |= term
     net.touched_count[0] = count
+
+
+@compiled
+def is_dense(net: Net, table: SparseRows, r: Index) -> bool:
+    """Whether so little of table row r is zero that the whole first layer may as well be visited."""
+    return bool(2 * table.counts[r] > net.inputs[0])
+
+
+@compiled
+def look_ahead(net: Net, table: SparseRows, rows: Array) -> None:
+    """ahead = the first layer's [x'W_0, x'x_1, ...] for the inputs of a whole chunk, which are put beside it."""
+    net.all_touched[0] = True
+    for j in range(len(rows)):
+        keep_input(net, np.int64(0), table, rows[j], j)
+    vectors = net.widths[0] // LANES
+    for v in range(0, vectors - 1, 2):
+        look_two_columns(net, v * LANES)
+    if vectors % 2:
+        look_column(net, (vectors - 1) * LANES)
+
+
+@compiled
+def look_two_columns(net: Net, column: Index) -> None:
+    """The same in two vectors of columns."""
+    sums, next_sums = zero_eight(net.rows), zero_eight(net.rows)
+    for p in range(net.inputs[0] + 1):
+        x = splat_eight(net.rows, p, net.outputs[0])
+        sums = multiply_add_each(load(net.rows, p, column), x, sums)
+        next_sums = multiply_add_each(load(net.rows, p, column + LANES), x, next_sums)
+    store_rows(net.ahead, column, sums)
+    store_rows(net.ahead, column + LANES, next_sums)
+
+
+@compiled
+def look_column(net: Net, column: Index) -> None:
+    """The same in one vector of columns."""
+    sums = zero_eight(net.rows)
+    for p in range(net.inputs[0] + 1):
+        sums = multiply_add_each(load(net.rows, p, column), splat_eight(net.rows, p, net.outputs[0]), sums)
+    store_rows(net.ahead, column, sums)
+
+
+@compiled
+def take(net: Net, j: Index) -> None:
+    """sums[0] = [x'W, ...] for the input of the chunk's term j, from what was computed ahead."""
+    for column in range(0, net.widths[0], LANES):
+        store(net.sums, 0, column, load(net.ahead, j, column))
+    add_steps(net, np.int64(0))
 
 
 @compiled
@@ -273,10 +345,12 @@ def forget_saved(net: Net) -> None:
 
 
 @compiled
-def keep_steps(net: Net, table: SparseRows, r: Index, j: Index, rate: float) -> None:
-    """The same for all layers, with the gradient that was computed last."""
-    touch(net, table, r, j)
-    keep_step(net, np.int64(0), table, r, net.deltas, np.int64(0), j, rate)
+def keep_steps(net: Net, table: SparseRows, r: Index, j: Index, rate: float, ahead: bool) -> None:
+    """The same for all layers, with the gradient that was computed last; `ahead`: the first layer's input is kept."""
+    if not ahead:
+        touch(net, table, r, j)
+        keep_input(net, np.int64(0), table, r, j)
+    keep_delta(net, np.int64(0), net.deltas, np.int64(0), j, rate)
     for layer in range(1, len(net.widths)):
         keep_step(net, layer, net.active, layer, net.deltas, layer, j, rate)
 
@@ -493,24 +567,30 @@ def step_each(
     copied = rates.within != 1 and not whole
     if copied:
         copy(net, net.rows, net.before_batch, np.int64(1))
-    j = np.int64(0)
+    j, ahead = np.int64(0), False
     for t in range(start, end):
         r = steps.rows[t]
         rate = rates.current if r == own else rates.memory
-        if t + 1 < end:
-            prefetch_row(table, steps.rows[t + 1])
-        if not differentiate(net, table, targets, r):
+        if j == 0 and pull is None and is_dense(net, table, r):
+            ahead = True
+            look_ahead(net, table, steps.rows[t : min(t + CHUNK, end)])
+        if ahead:
+            take(net, j)
+        else:
+            prefetch_row(table, steps.rows[min(t + 1, len(steps.rows) - 1)])
+            forward(net, np.int64(0), table, r)
+        if not differentiate_rest(net, targets, r):
             return False
         if pull is not None:
             pulled_step(net, table, pull, r, rate, rates.clip, copied)
         else:
             if rates.clip < np.inf:
                 rate = clipped(net, rate, rates.clip, gradient_square(net, table, r))
-            keep_steps(net, table, r, j, rate)
+            keep_steps(net, table, r, j, rate, ahead)
             j += 1
             if j == CHUNK or t == end - 1:
                 write_steps(net, rates.within if whole else one, copied)
-                j = np.int64(0)
+                j, ahead = np.int64(0), False
     if copied:
         reptile_batch(net, rates.within)
     return True
@@ -520,10 +600,10 @@ def step_each(
 def pulled_step(net: Net, table: SparseRows, pull: PullRows, r: Index, rate: float, clip: float, saving: bool) -> None:
     """theta <- theta - rate * (gradient + EWC's pull), clipped together."""
     if clip < np.inf:
-        keep_steps(net, table, r, np.int64(0), net.rows.dtype.type(1))
+        keep_steps(net, table, r, np.int64(0), net.rows.dtype.type(1), False)
         rate = clipped(net, rate, clip, pulled_square(net, pull))
     pull_weights(net, pull, rate)
-    keep_steps(net, table, r, np.int64(0), rate)
+    keep_steps(net, table, r, np.int64(0), rate, False)
     write_steps(net, net.rows.dtype.type(1), saving)
 
 

@@ -65,6 +65,7 @@ class Net(NamedTuple):
     is_saved: Array  # (rows,)
     chunks: Array  # (L, CHUNK) uint32: each layer's rows in steps
     steps: Array  # (L * CHUNK, widest): v_j
+    ahead: Array  # (CHUNK, widest): the first layer's [x'W_0, x'x_1, ...] for each of a chunk's inputs
     sums: Array  # (L, widest): [x'W, x'x_1, ..., x'x_CHUNK]
     deltas: Array  # (L, widest): [d, v_1'd, ..., v_CHUNK'd]
     active: SparseRows  # (L, ...): each layer's input, for layers after the first
@@ -157,6 +158,7 @@ def make_net(layer_widths: tuple[int, ...], dtype: Any) -> Net:
         is_saved=np.zeros(rows, np.bool_),
         chunks=np.arange(depth * CHUNK, dtype=np.uint32).reshape(depth, CHUNK),
         steps=aligned((depth * CHUNK, widest), dtype),
+        ahead=aligned((CHUNK, widest), dtype),
         sums=aligned((depth, widest), dtype),
         deltas=aligned((depth, widest), dtype),
         active=active,

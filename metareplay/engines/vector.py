@@ -162,6 +162,20 @@ def multiply_add_each(_typing: Any, a: Any, b: Any, c: Any) -> Made:
 
 
 @_intrinsic
+def store_rows(_typing: Any, matrix: Any, column: Any, vectors: Any) -> Made:
+    """matrix[k, column : column + LANES] = vector k, for each of the vectors."""
+
+    def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        one = types.void(matrix, types.intp, column)
+        for k in range(len(vectors)):
+            address = _address(context, builder, one, (args[0], _int(k), args[1]))
+            _store(builder, builder.extract_value(args[2], k), address)
+        return context.get_dummy_value()
+
+    return types.void(matrix, column, vectors), codegen
+
+
+@_intrinsic
 def inner(_typing: Any, a: Any, b: Any, c: Any) -> Made:
     """c + a_1 b_1 + a_2 b_2 + ..., as two chains."""
 
