@@ -1,5 +1,6 @@
 """The plain engine: torch autograd, any module, any loss, any device. It defines what a plan means."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import final
@@ -195,7 +196,7 @@ class TorchEngine(Engine):
     def healthy(self) -> bool:
         """Weights, statistics and moments are all finite."""
         all_values = (self.weights.theta, *self._statistics, *self.state().values())
-        return all(bool(torch.isfinite(values).all()) for values in all_values)
+        return all(all_finite(values) for values in all_values)
 
     def remember(self) -> Callable[[], None]:
         """Copies of the weights, the module's buffers and the optimizer's moments."""
@@ -233,6 +234,11 @@ class FlatGradients(Gradients):
     def descend(self, rates: Tensor) -> None:
         """theta <- theta - G' rates."""
         self._weights.theta.sub_(rates.to(self._rows) @ self._rows)
+
+
+def all_finite(values: Tensor) -> bool:
+    """Whether every value is finite: a sum of others never is, and takes one pass; but a finite sum may overflow."""
+    return math.isfinite(values.sum()) or bool(torch.isfinite(values).all())
 
 
 def in_range(products: Tensor) -> bool:
