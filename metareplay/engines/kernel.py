@@ -248,28 +248,28 @@ def keep_step(
     net: Net, layer: Index, inputs: SparseRows, r: Index, deltas: Array, i: Index, j: Index, rate: float
 ) -> None:
     """Put the step -rate x d' beside a layer as the chunk's term j; x = inputs[r], d = deltas[i]."""
-    keep_input(net, layer, inputs, r, j)
-    keep_delta(net, layer, deltas, i, j, rate)
+    keep_input(net.rows, net.outputs[layer] + j, inputs, r)
+    keep_delta(net.steps, layer * CHUNK + j, deltas, i, net.outputs[layer], rate)
 
 
 @compiled
-def keep_input(net: Net, layer: Index, inputs: SparseRows, r: Index, j: Index) -> None:
+def keep_input(rows: Array, column: Index, inputs: SparseRows, r: Index) -> None:
     """The part of x."""
     for t in range(inputs.counts[r] + 1):
-        net.rows[inputs.picks[r, t], net.outputs[layer] + j] = inputs.values[r, t]
+        rows[inputs.picks[r, t], column] = inputs.values[r, t]
 
 
 @compiled
-def keep_delta(net: Net, layer: Index, deltas: Array, i: Index, j: Index, rate: float) -> None:
+def keep_delta(steps: Array, at: Index, deltas: Array, i: Index, n: Index, rate: float) -> None:
     """The part of -rate d'."""
-    for u in range(net.outputs[layer]):
-        net.steps[layer * CHUNK + j, u] = -rate * deltas[i, u]
+    for u in range(n):
+        steps[at, u] = -rate * deltas[i, u]
 
 
 @compiled
 def touch(net: Net, table: SparseRows, r: Index, j: Index) -> None:
     """The first layer's rows that table row r touches have the chunk's term j, and are to be written."""
-    if is_dense(net, table, r):
+    if is_dense(table, r, net.inputs[0]):
         net.all_touched[0] = True
     if net.all_touched[0]:
         return
@@ -283,43 +283,43 @@ def touch(net: Net, table: SparseRows, r: Index, j: Index) -> None:
 
 
 @compiled
-def is_dense(net: Net, table: SparseRows, r: Index) -> bool:
+def is_dense(table: SparseRows, r: Index, width: Index) -> bool:
     """Whether so little of table row r is zero that the whole first layer may as well be visited."""
-    return bool(2 * table.counts[r] > net.inputs[0])
+    return bool(2 * table.counts[r] > width)
 
 
 @compiled
-def look_ahead(net: Net, table: SparseRows, rows: Array) -> None:
+def look_ahead(net: Net, table: SparseRows, rows: Array, start: Index, count: Index) -> None:
     """ahead = the first layer's [x'W_0, x'x_1, ...] for the inputs of a whole chunk, which are put beside it."""
     net.all_touched[0] = True
-    for j in range(len(rows)):
-        keep_input(net, np.int64(0), table, rows[j], j)
+    for j in range(count):
+        keep_input(net.rows, net.outputs[0] + j, table, rows[start + j])
     vectors = net.widths[0] // LANES
     for v in range(0, vectors - 1, 2):
-        look_two_columns(net, v * LANES)
+        look_two_columns(net.ahead, net.rows, net.inputs[0] + 1, net.outputs[0], v * LANES)
     if vectors % 2:
-        look_column(net, (vectors - 1) * LANES)
+        look_column(net.ahead, net.rows, net.inputs[0] + 1, net.outputs[0], (vectors - 1) * LANES)
 
 
 @compiled
-def look_two_columns(net: Net, column: Index) -> None:
+def look_two_columns(out: Array, matrix: Array, count: Index, n: Index, column: Index) -> None:
     """The same in two vectors of columns."""
-    sums, next_sums = zero_eight(net.rows), zero_eight(net.rows)
-    for p in range(net.inputs[0] + 1):
-        x = splat_eight(net.rows, p, net.outputs[0])
-        sums = multiply_add_each(load(net.rows, p, column), x, sums)
-        next_sums = multiply_add_each(load(net.rows, p, column + LANES), x, next_sums)
-    store_rows(net.ahead, column, sums)
-    store_rows(net.ahead, column + LANES, next_sums)
+    sums, next_sums = zero_eight(matrix), zero_eight(matrix)
+    for p in range(count):
+        x = splat_eight(matrix, p, n)
+        sums = multiply_add_each(load(matrix, p, column), x, sums)
+        next_sums = multiply_add_each(load(matrix, p, column + LANES), x, next_sums)
+    store_rows(out, column, sums)
+    store_rows(out, column + LANES, next_sums)
 
 
 @compiled
-def look_column(net: Net, column: Index) -> None:
+def look_column(out: Array, matrix: Array, count: Index, n: Index, column: Index) -> None:
     """The same in one vector of columns."""
-    sums = zero_eight(net.rows)
-    for p in range(net.inputs[0] + 1):
-        sums = multiply_add_each(load(net.rows, p, column), splat_eight(net.rows, p, net.outputs[0]), sums)
-    store_rows(net.ahead, column, sums)
+    sums = zero_eight(matrix)
+    for p in range(count):
+        sums = multiply_add_each(load(matrix, p, column), splat_eight(matrix, p, n), sums)
+    store_rows(out, column, sums)
 
 
 @compiled
@@ -355,8 +355,8 @@ def keep_steps(net: Net, table: SparseRows, r: Index, j: Index, rate: float, ahe
     """The same for all layers, with the gradient that was computed last; `ahead`: the first layer's input is kept."""
     if not ahead:
         touch(net, table, r, j)
-        keep_input(net, np.int64(0), table, r, j)
-    keep_delta(net, np.int64(0), net.deltas, np.int64(0), j, rate)
+        keep_input(net.rows, net.outputs[0] + j, table, r)
+    keep_delta(net.steps, j, net.deltas, np.int64(0), net.outputs[0], rate)
     for layer in range(1, len(net.widths)):
         keep_step(net, layer, net.active, layer, net.deltas, layer, j, rate)
 
@@ -371,43 +371,27 @@ def write_steps(net: Net, beta: float, saving: bool) -> None:
                 for u in range(n):
                     net.steps[layer * CHUNK + j, u] *= beta
             net.steps[layer * CHUNK + j, n + j] = -1  # so that the write takes x_j[p] from itself, and leaves 0
-    if net.all_touched[0]:
-        write_all(net, saving)
-    else:
-        write_touched(net, saving)
-    for layer in range(1, len(net.widths)):
-        write_layer(net, layer, net.every[net.firsts[layer] :], net.inputs[layer] + 1)
-    forget_steps(net)
-
-
-@compiled
-def write_all(net: Net, saving: bool) -> None:
-    """Write the first layer, all of it."""
-    if saving:
-        for p in range(net.inputs[0] + 1):
-            if not net.is_saved[p]:
-                save_row(net, p)
-    write_layer(net, np.int64(0), net.every, net.inputs[0] + 1)
-
-
-@compiled
-def write_touched(net: Net, saving: bool) -> None:
-    """Write the first layer where it is touched: what multiplies zeros would be most of it."""
     sort_touched(net, saving)
-    write_few(net, 1, (0,))
-    write_few(net, 2, (0, 0))
-    write_few(net, 3, (0, 0, 0))
-    write_few(net, 4, (0, 0, 0, 0))
-    write_layer(net, np.int64(0), net.by_size[MANY], net.size_counts[MANY])
+    rows, steps, sets, picks, counts = net.rows, net.steps, net.terms, net.by_size, net.size_counts
+    write_few(rows, steps, net.outputs[0], net.widths[0], sets, picks, 1, counts[1], (0,))
+    write_few(rows, steps, net.outputs[0], net.widths[0], sets, picks, 2, counts[2], (0, 0))
+    write_few(rows, steps, net.outputs[0], net.widths[0], sets, picks, 4, counts[4], (0, 0, 0, 0))
+    for layer in range(len(net.widths)):
+        i, count = MANY, counts[MANY]
+        if layer > 0:
+            picks, i, count = net.every, layer, net.inputs[layer] + 1
+        write_layer(net, layer, picks, i, count)
+    forget_steps(net)
 
 
 @compiled
 def sort_touched(net: Net, saving: bool) -> None:
     """by_size = the first layer's touched rows, by how many terms they have; saved where wanted."""
     net.size_counts[:] = 0
-    for t in range(net.touched_count[0]):
-        p = net.touched[t]
-        size = SIZES[net.terms[p]]
+    whole = net.all_touched[0]
+    for t in range(net.inputs[0] + 1 if whole else net.touched_count[0]):
+        p = net.every[0, t] if whole else net.touched[t]
+        size = MANY if whole else np.int64(SIZES[net.terms[p]])
         net.by_size[size, net.size_counts[size]] = p
         net.size_counts[size] += 1
         if saving and not net.is_saved[p]:
@@ -415,50 +399,51 @@ def sort_touched(net: Net, saving: bool) -> None:
 
 
 @compiled
-def write_few(net: Net, size: Index, like: Any) -> None:
-    """rows[p] += sum_j x_j[p] v_j for the rows of the first layer that have so many terms, as many as `like`."""
-    rows = net.rows
-    for t in range(net.size_counts[size]):
-        p = net.by_size[size, t]
-        terms = numbers(ORDERS, net.terms[p], 0, like)
-        x = splats(rows, p, net.outputs[0], terms)
-        for j in range(0, net.widths[0], LANES):
-            store(rows, p, j, inner(x, load_rows(net.steps, terms, j), load(rows, p, j)))
+def write_few(
+    rows: Array, steps: Array, n: Index, width: Index, sets: Array, picks: Array, i: Index, count: Index, like: Any
+) -> None:
+    """rows[p] += sum_j x_j[p] v_j for rows p of the first layer with at most so many terms as `like`."""
+    for t in range(count):
+        p = picks[i, t]
+        terms = numbers(ORDERS, sets[p], 0, like)
+        x = splats(rows, p, n, terms)
+        for j in range(0, width, LANES):
+            store(rows, p, j, inner(x, load_rows(steps, terms, j), load(rows, p, j)))
 
 
 @compiled
-def write_layer(net: Net, layer: Index, picks: Array, count: Index) -> None:
-    """rows[p] += sum_j x_j[p] v_j, all terms, for some rows of a layer."""
-    vectors = net.widths[layer] // LANES
+def write_layer(net: Net, layer: Index, picks: Array, i: Index, count: Index) -> None:
+    """rows[p] += sum_j x_j[p] v_j, all terms, for the rows p in picks[i]."""
+    vectors, n, chunk = net.widths[layer] // LANES, net.outputs[layer], numbers(net.chunks, layer, 0, LIKE_EIGHT)
     for v in range(0, vectors - 1, 2):
-        write_two_columns(net, layer, picks, count, v * LANES)
+        write_two_columns(net.rows, net.steps, chunk, n, picks, i, count, v * LANES)
     if vectors % 2:
-        write_column(net, layer, picks, count, (vectors - 1) * LANES)
+        write_column(net.rows, net.steps, chunk, n, picks, i, count, (vectors - 1) * LANES)
 
 
 @compiled
-def write_two_columns(net: Net, layer: Index, picks: Array, count: Index, column: Index) -> None:
+def write_two_columns(
+    rows: Array, steps: Array, chunk: Any, n: Index, picks: Array, i: Index, count: Index, column: Index
+) -> None:
     """The same in two vectors of columns."""
-    rows, next_column = net.rows, column + LANES
-    chunk = numbers(net.chunks, layer, 0, LIKE_EIGHT)
-    steps = load_rows(net.steps, chunk, column)
-    next_steps = load_rows(net.steps, chunk, next_column)
+    next_column = column + LANES
+    v, next_v = load_rows(steps, chunk, column), load_rows(steps, chunk, next_column)
     for t in range(count):
-        p = picks[t]
-        x = splat_eight(rows, p, net.outputs[layer])
-        store(rows, p, column, inner(x, steps, load(rows, p, column)))
-        store(rows, p, next_column, inner(x, next_steps, load(rows, p, next_column)))
+        p = picks[i, t]
+        x = splat_eight(rows, p, n)
+        store(rows, p, column, inner(x, v, load(rows, p, column)))
+        store(rows, p, next_column, inner(x, next_v, load(rows, p, next_column)))
 
 
 @compiled
-def write_column(net: Net, layer: Index, picks: Array, count: Index, column: Index) -> None:
+def write_column(
+    rows: Array, steps: Array, chunk: Any, n: Index, picks: Array, i: Index, count: Index, column: Index
+) -> None:
     """The same in one vector of columns."""
-    rows = net.rows
-    steps = load_rows(net.steps, numbers(net.chunks, layer, 0, LIKE_EIGHT), column)
+    v = load_rows(steps, chunk, column)
     for t in range(count):
-        p = picks[t]
-        x = splat_eight(rows, p, net.outputs[layer])
-        store(rows, p, column, inner(x, steps, load(rows, p, column)))
+        p = picks[i, t]
+        store(rows, p, column, inner(splat_eight(rows, p, n), v, load(rows, p, column)))
 
 
 @compiled
@@ -577,9 +562,9 @@ def step_each(
     for t in range(start, end):
         r = steps.rows[t]
         rate = rates.current if r == own else rates.memory
-        if j == 0 and pull is None and is_dense(net, table, r):
+        if j == 0 and pull is None and is_dense(table, r, net.inputs[0]):
             ahead = True
-            look_ahead(net, table, steps.rows[t : min(t + CHUNK, end)])
+            look_ahead(net, table, steps.rows, t, min(CHUNK, end - t))
         if ahead:
             take(net, j)
         else:

@@ -19,7 +19,7 @@ GROUP = 64  # examples whose first layer is done together: their outputs fit int
 CROSS_ENTROPY, SQUARED_ERROR, HUBER = range(3)
 SETS = range(1 << CHUNK)  # a set of a chunk's terms, as bits
 MANY = 5
-SIZES = np.array([min(terms.bit_count(), MANY) for terms in SETS], np.uint8)
+SIZES = np.array([(0, 1, 2, 4, 4, MANY, MANY, MANY, MANY)[terms.bit_count()] for terms in SETS], np.uint8)
 ORDERS = np.array([sorted(range(CHUNK), key=lambda j: not terms >> j & 1) for terms in SETS], np.uint8)  # its own first
 
 OPTIONS: dict[str, Any] = {
@@ -55,7 +55,7 @@ class Net(NamedTuple):
     outputs: Array  # (L,) output widths
     widths: Array  # (L,) outputs + CHUNK, rounded up to whole vectors
     rows: Array  # (sum of inputs + 1, widest): [W_0[p], x_1[p], ..., x_CHUNK[p]]
-    every: Array  # (rows,) uint32: 0, 1, 2, ...
+    every: Array  # (L, longest) uint32: each layer's rows
     touched: Array  # (rows + 1,) uint32: the first layer's rows to write, and how many they are
     touched_count: Array  # (1,)
     all_touched: Array  # (1,) whether all rows of the first layer are to be written, because inputs are dense
@@ -149,16 +149,17 @@ def make_net(layer_widths: tuple[int, ...], dtype: Any) -> Net:
     """Room for an MLP with these widths; `put_weights` fills it."""
     sizes = np.asarray(layer_widths, np.int64)
     inputs, outputs = sizes[:-1].copy(), sizes[1:].copy()
+    firsts = np.concatenate(([0], np.cumsum(inputs + 1)[:-1]))
     widths = _up(outputs + CHUNK, LANES)
     depth, widest, rows = len(inputs), int(widths.max()), int((inputs + 1).sum())
     active = sparse_rows(depth, int(inputs.max()), dtype)
     return Net(
-        firsts=np.concatenate(([0], np.cumsum(inputs + 1)[:-1])),
+        firsts=firsts,
         inputs=inputs,
         outputs=outputs,
         widths=widths,
         rows=aligned((rows, widest), dtype),
-        every=np.arange(rows, dtype=np.uint32),
+        every=(firsts[:, None] + np.arange(inputs.max() + 1)).astype(np.uint32),
         touched=np.zeros(rows + 1, np.uint32),
         touched_count=np.zeros(1, np.int64),
         all_touched=np.zeros(1, np.bool_),
