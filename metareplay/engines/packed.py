@@ -7,7 +7,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from metareplay.engines.vector import EIGHT, LANES
+from metareplay.engines.vector import EIGHT, LANES, lowest, nonzeros
 
 Array = NDArray[Any]
 Layers = Sequence[tuple[Array, Array]]  # an MLP's (W, b) as torch has them
@@ -226,8 +226,17 @@ def pack(sparse: SparseRows, dense: Array, which: Array) -> None:
 def pack_row(sparse: SparseRows, r: Index, dense: Array, i: Index, scale: float) -> None:
     """Enter dense[i] / scale into sparse as row r."""
     width, number = dense.shape[1], sparse.values.dtype.type
+    whole = width - width % LANES
     n = np.int64(0)
-    for p in range(width):
+    for j in range(0, whole, LANES):
+        bits = nonzeros(dense, i, j)
+        while bits:
+            p = j + lowest(bits)
+            sparse.picks[r, n] = p
+            sparse.values[r, n] = dense[i, p]
+            n += 1
+            bits &= bits - 1
+    for p in range(whole, width):
         sparse.picks[r, n] = p
         sparse.values[r, n] = dense[i, p]
         n += dense[i, p] != 0

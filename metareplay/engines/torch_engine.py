@@ -18,6 +18,7 @@ from metareplay.table import Table
 from metareplay.weights import Weights, reptile
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+BATCH = 1000  # examples in one forward pass of `outputs`
 SMALL = 2**20  # weights
 Differentiate = Callable[[Table, Ints, bool], None]
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
@@ -136,8 +137,9 @@ class TorchEngine(Engine):
 
     def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
         """A forward pass that leaves the module as it was."""
-        with torch.no_grad(), evaluating(self.weights.module), own_randomness(self.weights.device):
-            return forward(self.weights.module, as_input(xs, self.weights), tasks)
+        model, batches = self.weights.module, zip(xs.split(BATCH), tasks.split(BATCH), strict=True)
+        with torch.no_grad(), evaluating(model), own_randomness(self.weights.device):
+            return torch.cat([forward(model, as_input(some, self.weights), of) for some, of in batches])
 
     def state(self) -> dict[str, Tensor]:
         """The optimizer's moments, flat; nothing for plain SGD."""

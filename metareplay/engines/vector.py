@@ -230,6 +230,30 @@ def prefetch(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
     return types.void(matrix, row, column), codegen
 
 
+@_intrinsic
+def nonzeros(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
+    """LANES bits: which of the numbers matrix[row, column : column + LANES] are not zero."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = _load(builder, _address(context, builder, signature, args))
+        whole = isinstance(vector.type.element, ir.IntType)
+        compare = builder.icmp_unsigned if whole else builder.fcmp_unordered
+        bits = builder.bitcast(compare("!=", vector, ir.Constant(vector.type, None)), ir.IntType(LANES))
+        return builder.zext(bits, ir.IntType(64))
+
+    return types.int64(matrix, row, column), codegen
+
+
+@_intrinsic
+def lowest(_typing: Any, _bits: Any) -> Made:
+    """The place of the lowest bit that is set."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), codegen
+
+
 # --- the same, on LLVM values
 
 
@@ -262,7 +286,7 @@ def _store(builder: Any, vector: Any, address: Any) -> Any:
 
 
 def _bytes(number: Any) -> Any:
-    return 4 if isinstance(number, ir.FloatType) else 8
+    return number.width // 8 if isinstance(number, ir.IntType) else 4 if isinstance(number, ir.FloatType) else 8
 
 
 def _splat(builder: Any, number: Any) -> Any:
