@@ -9,8 +9,8 @@ gradient of the loss at its output, and v_j = -rate_j d_j,
 
 so W is written once a chunk, W <- W_0 + beta sum_j x_j v_j', with Reptile's rate folded in. Nothing is approximated.
 Row p of a layer is stored as [W_0[p, :], x_1[p], ..., x_CHUNK[p]]: one sum over rows gives x'W_0 and every x'x_j, and
-one dot with [d, v_1'd, ..., v_CHUNK'd] gives a whole entry of W d. Zero inputs (empty pixels, idle ReLUs) are never
-visited.
+one dot with [d, v_1'd, ..., v_CHUNK'd] gives a whole entry of W d. Zero inputs (empty pixels, idle ReLUs) are not
+visited, unless fewer than half of an example's are zero.
 
 A plain 0 as an argument would make numba compile another version of a function for it; np.int64(0) does not.
 """
