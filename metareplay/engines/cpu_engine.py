@@ -218,7 +218,7 @@ class _Kernel:
         """The inner product of every pair of rows."""
         count = len(vectors)
         eights = np.minimum(np.arange(-(-count // 8) * 8), count - 1).astype(np.uint32).reshape(-1, 8)
-        products, block = np.zeros((count, eights.size)), self._packed.aligned((1, 8), self._dtype)
+        products, block = np.zeros((count, eights.size)), self._packed.aligned((2, 8), self._dtype)
         self._code.inner_products(vectors, eights, block, products)
         upper = np.triu(products[:, :count])
         return torch.from_numpy(upper + np.triu(upper, 1).T)

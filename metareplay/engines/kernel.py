@@ -709,8 +709,8 @@ def group_gradients(
     size, depth, width = len(net.rows), len(net.widths), net.widths[0]
     for g in range(len(ends) - 1):
         first = g * size
-        for p in range(first, first + size):
-            fill(found, p, net.rows.shape[1], net.rows.dtype.type(0))
+        for p in range(net.inputs[0] + 1, size):
+            fill(found, first + p, net.rows.shape[1], net.rows.dtype.type(0))
         for start in range(ends[g], ends[g + 1], GROUP):
             end = min(start + GROUP, ends[g + 1])
             turn(table, rows[start:end], group)
@@ -726,11 +726,19 @@ def group_gradients(
                 for layer in range(1, depth):
                     add_outer(net, layer, shares[start + i], found, first)
             for p in range(net.inputs[0] + 1):
-                for e in range(group.starts[p], group.starts[p + 1]):
-                    x, i = splat(group.values[e]), group.items[e]
-                    for j in range(0, width, LANES):
-                        store(found, first + p, j, multiply_add(x, load(group.deltas, i, j), load(found, first + p, j)))
+                add_pixel(group, p, width, found, first + p, start == ends[g])
     return True
+
+
+@compiled
+def add_pixel(group: Group, p: Index, width: Index, found: Array, at: Index, anew: bool) -> None:
+    """found[at] = sum_i x_i[p] d_i over the group's examples, added to what is there unless it starts anew."""
+    if anew:
+        fill(found, at, width, found.dtype.type(0))
+    for e in range(group.starts[p], group.starts[p + 1]):
+        x, i = splat(group.values[e]), group.items[e]
+        for j in range(0, width, LANES):
+            store(found, at, j, multiply_add(x, load(group.deltas, i, j), load(found, at, j)))
 
 
 @compiled
@@ -775,18 +783,24 @@ def add_outer(net: Net, layer: Index, share: float, found: Array, first: Index) 
 
 @compiled
 def inner_products(vectors: Array, eights: Array, block: Array, products: Array) -> None:
-    """products[a, b] += vectors[a] . vectors[b], for b from a's group of eight on; BLOCK columns at a time."""
+    """products[a, b] += vectors[a] . vectors[b], for b from a's group of eight on; BLOCK columns, two a at a time."""
     count, width = vectors.shape
     for start in range(0, width, BLOCK):
-        for a in range(count):
+        for a in range(0, count, 2):
+            next_a = min(a + 1, count - 1)
             for e in range(a // CHUNK, len(eights)):
                 others = numbers(eights, e, np.int64(0), LIKE_EIGHT)
-                sums = zero_eight(vectors)
+                sums, next_sums = zero_eight(vectors), zero_eight(vectors)
                 for j in range(start, min(start + BLOCK, width), LANES):
-                    sums = multiply_add_each(load(vectors, a, j), load_rows(vectors, others, j), sums)
+                    there = load_rows(vectors, others, j)
+                    sums = multiply_add_each(load(vectors, a, j), there, sums)
+                    next_sums = multiply_add_each(load(vectors, next_a, j), there, next_sums)
                 store_totals(block, np.int64(0), np.int64(0), sums)
+                store_totals(block, np.int64(1), np.int64(0), next_sums)
                 for i in range(CHUNK):
                     products[a, e * CHUNK + i] += block[0, i]
+                    if next_a > a:
+                        products[next_a, e * CHUNK + i] += block[1, i]
 
 
 @compiled
