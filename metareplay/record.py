@@ -108,7 +108,7 @@ class Record:
         return not np.isnan(self.accuracy).any()
 
     def write(self, folder: str | Path) -> Path:
-        """Write the record as <name>.json, whole or not at all; a file there of another format is left alone."""
+        """Write the record as <name>.json, whole or not at all; a file there that is no such record is left alone."""
         path = Path(folder) / f"{self.name}.json"
         if exists(path) and not _replaceable(path):
             path = path.with_name(f"format{FORMAT}-{path.name}")
@@ -189,11 +189,12 @@ def now() -> str:
 
 
 def _replaceable(path: Path) -> bool:
-    """Whether a file is a record of this format, or damaged; not one that another version may read."""
+    """Whether a file is a record of this format: not damaged, nor one that another version may read."""
     try:
-        return bool(json.loads(path.read_text())["format"] == FORMAT)
-    except (OSError, KeyError, TypeError, ValueError):
-        return True
+        Record.read(path)
+    except MetareplayError:
+        return False
+    return True
 
 
 def _ends(accuracy: Matrix) -> dict[str, Matrix]:
