@@ -1,9 +1,12 @@
 """Small images, streams and learners, for tests of whole runs; nothing is read or fetched."""
 
+import multiprocessing
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +122,15 @@ def command_saving_always(words: list[str], folder: Path) -> None:
         patch.chdir(folder)
         patch.setattr(sys, "argv", ["metareplay", *words])
         cli.main()
+
+
+def server_of_processes(monkeypatch: pytest.MonkeyPatch) -> ForkServerContext:
+    """Where processes begin quickly, with this module and the package under test already there."""
+    folders = (Path(__file__).parent, Path(mr.__file__).parents[1])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, folders)))
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["small_runs"])
+    return server
 
 
 def _net() -> nn.Sequential:

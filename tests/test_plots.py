@@ -116,7 +116,7 @@ def test_a_row_is_a_task_and_a_column_is_how_many_were_learned(tmp_path: Path, d
     assert colours.get_ylabel() == "test accuracy (%)"
     (image,) = one.images
     np.testing.assert_array_equal(image.get_array(), [[10, 90, 70], [10, 30, 80]])
-    assert image.get_extent() == [-0.5, 2.5, 2.5, 0.5]
+    assert tuple(image.get_extent()) == (-0.5, 2.5, 2.5, 0.5)
     assert image.get_clim() == (0, 100)
     assert ([*one.get_xticks()], [*one.get_yticks()]) == ([0, 1, 2], [1, 2])
     (steps,) = one.lines  # down and then right: at its right the task has been learned
@@ -164,7 +164,8 @@ def test_ours_are_lines_over_memory_and_the_papers_are_around_them(tmp_path: Pat
         [[0.175, 60]],
         [[0.175, 61]],
     ]
-    assert axes.containers[0].lines[2][0].get_segments()[1][:, 1].round(3).tolist() == [89.586, 92.414]
+    bars: Any = axes.containers[0]
+    assert bars.lines[2][0].get_segments()[1][:, 1].round(3).tolist() == [89.586, 92.414]  # a deviation either way
 
 
 def test_a_model_without_numbers_in_a_panel_is_left_out_of_it(tmp_path: Path, drawn: list[Figure]) -> None:
