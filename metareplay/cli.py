@@ -17,13 +17,15 @@ from metareplay import data as datasets
 from metareplay import demo as demonstration
 from metareplay.errors import MetareplayError
 from metareplay.experiment import IMAGES, LEARNERS, MEMORIES, STREAMS, Experiment
+from metareplay.files import write_text
 from metareplay.jobs import carry_out_all, count_jobs
+from metareplay.paper.document import document
 from metareplay.paper.figures import FIGURES, PICTURES
 from metareplay.paper.results import as_document, needed_runs, results, summary, write_table
 from metareplay.paper.tables import TABLES
 from metareplay.plots import plot_alignment, plot_tasks
 from metareplay.record import Record
-from metareplay.records import Records
+from metareplay.records import Records, pack
 from metareplay.report import bench_table, paper_table, table
 from metareplay.version import __version__
 
@@ -160,6 +162,8 @@ def paper(
     out: Annotated[Path, typer.Option(help="Folder for tables (Markdown, CSV, JSON) and pictures.")] = Path("paper"),
     only_records: Annotated[bool, typer.Option("--only-records", help="Run nothing: show what is recorded.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has a record or was interrupted.")] = False,
+    packed: Annotated[Path | None, typer.Option("--pack", help="Also write the records into this file.")] = None,
+    page: Annotated[Path | None, typer.Option("--document", help="Also write one page with all tables.")] = None,
     tasks: Annotated[int | None, typer.Option(help="A miniature: so many tasks.")] = None,
     examples: Annotated[int | None, typer.Option(help="A miniature: so many examples of each task.")] = None,
     test_examples: Annotated[int | None, typer.Option(help="A miniature: so many test images of each task.")] = None,
@@ -183,13 +187,13 @@ def paper(
     runs = [run for one in tables for run in needed_runs(one, seeds, **changes)]
     if only_records:
         kept = Records(records)
-        there = [kept.find(one.start().key, full=one.full_matrix) for _, one in runs]
-        found: Iterator[Record | None] = iter(there)
+        found: Iterator[Record | None] = iter([kept.find(one.start().key) for _, one in runs])
     else:
         found = iter(carry_out_all(runs, records, aside, jobs=count_jobs(jobs), fresh=fresh))
-    documents = []
+    documents, every = [], {}
     for name, one in zip(wanted, tables, strict=True):
         numbers = results(one, seeds, found)
+        every[name] = one, numbers
         if name in TABLES:
             documents.append(as_document(one, numbers))
         if not numbers:
@@ -207,6 +211,14 @@ def paper(
                 shown.print(note, highlight=False, soft_wrap=True)
     if as_json:
         _print_json({"tables": documents})
+    if packed is not None:
+        pack((record for _, numbers in every.values() for one in numbers for record in one.records), packed)
+    if page is not None:
+        in_tables = {name: both for name, both in every.items() if name in TABLES}
+        pictures = {
+            f"{name}.png": FIGURES[name].title for name, (_, numbers) in every.items() if name in FIGURES and numbers
+        }
+        write_text(page, document(in_tables, pictures))
     aside.print(f"tables and pictures: {out}/; records: {records}/", highlight=False, soft_wrap=True)
 
 

@@ -32,6 +32,12 @@ def write_atomically(path: Path) -> Iterator[BinaryIO]:
             part.unlink()
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    with write_atomically(path) as file:
+        file.write(text.encode())
+
+
 def exists(path: Path) -> bool:
     """Whether there is such a file; no, where we may not even look."""
     try:

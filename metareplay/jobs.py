@@ -5,7 +5,7 @@ interface of concurrent.futures), and what is done (`Records`, found by the hash
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -60,7 +60,7 @@ def carry_out_all(
     """
     versions()  # the commit as it is now, whatever becomes of the files while this runs
     keys = [experiment.start().key for _, experiment in experiments]
-    wanted = _once(keys, experiments)
+    wanted = dict(zip(keys, experiments, strict=True))
     done = {} if fresh else _finished(wanted, Records(folder))
     due = sorted(wanted.keys() - done.keys(), key=lambda key: (-wanted[key][1].work(), keys.index(key)))
     if done:
@@ -87,7 +87,7 @@ def carry_out_all(
 def carry_out(experiment: Experiment, folder: Path, fresh: bool = False, line: "_Line | None" = None) -> Record:
     """One experiment: go on from its checkpoint if there is one, show how far it is, write its record."""
     work = experiment.start()
-    work.path = folder / f".{work.key}{'-full' if experiment.full_matrix else ''}.ckpt"
+    work.path = folder / f".{work.key}.ckpt"
     if fresh:
         remove(work.path)
     elif exists(work.path) and line is not None:
@@ -151,19 +151,9 @@ class _Line:
             self._board.bar.remove_task(self._task)
 
 
-def _once(keys: list[str], experiments: Sequence[tuple[str, Experiment]]) -> dict[str, tuple[str, Experiment]]:
-    """Each run once; where one of several that are equal wants the whole matrix, that one serves them all."""
-    wanted: dict[str, tuple[str, Experiment]] = {}
-    for key, one in zip(keys, experiments, strict=True):
-        if key not in wanted or one[1].full_matrix:
-            wanted[key] = one
-    return wanted
-
-
-def _finished(wanted: dict[str, tuple[str, Experiment]], records: Records) -> dict[str, Record]:
+def _finished(wanted: Iterable[str], records: Records) -> dict[str, Record]:
     """The records of those that have been run."""
-    found = {key: records.find(key, full=one.full_matrix) for key, (_, one) in wanted.items()}
-    return {key: record for key, record in found.items() if record is not None}
+    return {key: record for key in wanted if (record := records.find(key)) is not None}
 
 
 def _watch(works: list[Future[Record]]) -> None:

@@ -78,7 +78,7 @@ class Record:
     def key(self) -> str:
         """A short hash of what was run; results do not enter it."""
         samples = self.alignment["samples"] if self.alignment else 0
-        return run_key(self.learner, self.settings, self.model, self.stream, samples)
+        return run_key(self.learner, self.settings, self.model, self.stream, samples, more_than_needed(self.accuracy))
 
     @property
     def name(self) -> str:
@@ -97,15 +97,10 @@ class Record:
         metrics = {name: _number(value) for name, value in asdict(self.metrics).items()}
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
         if compact and np.array_equal(~np.isnan(self.accuracy), needed(self.accuracy.shape[1])):
-            parts["accuracy"] = {name: values.tolist() for name, values in _ends(self.accuracy).items()}
+            parts["accuracy"] = {name: values.round(9).tolist() for name, values in _ends(self.accuracy).items()}
         else:
             parts["accuracy"] = [[_number(value) for value in row] for row in self.accuracy.tolist()]
         return {"format": FORMAT, "key": self.key, **metrics, **parts}
-
-    @property
-    def is_full(self) -> bool:
-        """Whether every entry of the matrix was measured."""
-        return not np.isnan(self.accuracy).any()
 
     def write(self, folder: str | Path) -> Path:
         """Write the record as <name>.json, whole or not at all; a file there that is no such record is left alone."""
@@ -138,13 +133,21 @@ class Record:
             raise MetareplayError(f"{path} is damaged or is no record: delete it and run again") from error
 
 
-def run_key(learner: str, settings: dict[str, Any], model: str, stream: dict[str, Any], alignment: int = 0) -> str:
+def run_key(
+    learner: str,
+    settings: dict[str, Any],
+    model: str,
+    stream: dict[str, Any],
+    alignment: int = 0,
+    full_matrix: bool = False,
+) -> str:
     """A short hash of learner, settings (the seed among them), model and stream; any engine gives the same run.
 
-    A run that compares gradients is another one.
+    A run that compares gradients, or measures more than the metrics need, is another one.
     """
     what: list[object] = [learner, {k: v for k, v in settings.items() if k != "engine"}, model, stream]
     what += [{"alignment": alignment}] if alignment else []
+    what += ["full matrix"] if full_matrix else []
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -195,6 +198,11 @@ def _replaceable(path: Path) -> bool:
     except MetareplayError:
         return False
     return True
+
+
+def more_than_needed(accuracy: Matrix) -> bool:
+    """Whether more was measured than the metrics need."""
+    return bool((~np.isnan(accuracy) & ~needed(accuracy.shape[1])).any())
 
 
 def _ends(accuracy: Matrix) -> dict[str, Matrix]:

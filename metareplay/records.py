@@ -30,23 +30,16 @@ class Records:
             except MetareplayError as error:
                 logger.warning("%s", error)
 
-    def find(self, key: str, *, full: bool = False) -> Record | None:
-        """The record of a finished run, with the whole matrix if that is asked for; None if there is none yet."""
-        for record in (self._read(key), self._packed.get(key)):
-            if record is not None and (record.is_full or not full):
-                return record
-        return None
-
-    def _read(self, key: str) -> Record | None:
+    def find(self, key: str) -> Record | None:
+        """The record of a finished run; None if there is none yet."""
         path = self._files.get(key)
-        if path is None or path in self._left_alone:
-            return None
-        try:
-            return Record.read(path)
-        except MetareplayError as error:
-            self._left_alone.add(path)
-            logger.warning("%s; it is left alone", error)
-            return None
+        if path is not None and path not in self._left_alone:
+            try:
+                return Record.read(path)
+            except MetareplayError as error:
+                self._left_alone.add(path)
+                logger.warning("%s; it is left alone", error)
+        return self._packed.get(key)
 
 
 def pack(records: Iterable[Record], path: Path) -> None:

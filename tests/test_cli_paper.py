@@ -21,6 +21,7 @@ from metareplay import jobs
 from metareplay.paper.figures import FIGURES, PICTURES, full_runs
 from metareplay.paper.results import needed_runs, shown_cells
 from metareplay.paper.tables import TABLES
+from metareplay.records import unpack
 from metareplay.streams import images as image_streams
 
 SIZES: dict[str, Any] = {"tasks": 2, "examples": 20, "test_examples": 5}
@@ -37,6 +38,10 @@ def pictures(folder: Path) -> set[str]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def full(record: mr.Record) -> bool:
+    return not np.isnan(record.accuracy).any()
 
 
 @pytest.fixture
@@ -110,7 +115,7 @@ def test_a_miniature_of_everything_is_one_document_and_the_same_again(
     assert len(written) == 3 * len(TABLES) + len(FIGURES) + len(PICTURES)
     for _, run in needed_runs(full_runs(), 1, **SIZES):
         (found,) = (tmp_path / "runs").glob(f"*-{run.start().key}.json")
-        assert mr.Record.read(found).is_full
+        assert full(mr.Record.read(found))
     runs = {run.start().key for make in TABLES.values() for _, run in needed_runs(make(), 1, **SIZES)}
     assert len(list((tmp_path / "runs").iterdir())) == len(runs)  # the figures have no runs of their own
 
@@ -165,7 +170,7 @@ def test_a_figure_before_the_table_of_the_same_runs_has_whole_matrices(
     words = ["--seeds", "1", "--tasks", "3", "--examples", "4", "--test-examples", "5"]
     assert call("paper", "figure-tasks", "table-2", *words).code == 0
     assert len(drawn) == 4
-    assert all(record.is_full for record in drawn)
+    assert all(map(full, drawn))
     assert not list((tmp_path / "runs").glob(".*"))
 
 
@@ -267,6 +272,27 @@ def test_missing_data_says_how_to_fetch_it(call: Call, tmp_path: Path, monkeypat
     assert "run `metareplay data fetch mnist` when online, or put " in answer.err
     assert answer.err.count("\n") == 1
     assert call(*FIVE, "--only-records").code == 0  # what is recorded needs no data
+
+
+# On one page and in one file
+
+
+def test_a_page_and_a_file_of_records_are_written_if_asked_for(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = call("paper", "table-5", "figure-tasks", *MINIATURE, "--pack", "kept/all.jsonl", "--document", "page.md")
+    assert first.code == 0
+    packed = unpack(tmp_path / "kept" / "all.jsonl")
+    assert {record.key for record in packed} == {
+        mr.Record.read(path).key for path in (tmp_path / "runs").glob("*.json")
+    }
+    page = (tmp_path / "page.md").read_text()
+    assert f"## Table 5: {TABLES['table-5']().title}\n" in page
+    assert "(../results/figure-tasks.png)" in page
+    monkeypatch.setattr(jobs, "carry_out", None)
+    again = call("paper", "table-5", *MINIATURE, "--records", "kept")  # a file of records is as good as a folder
+    assert again.code == 0
+    assert again.out == first.out
 
 
 # Killed

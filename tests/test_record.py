@@ -63,7 +63,7 @@ def test_what_was_not_measured_is_null_in_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tasks", [0, 1, 2, 3, 7])
 @pytest.mark.parametrize("full", [False, True])
 def test_compact_it_holds_the_same(tasks: int, full: bool) -> None:
-    measured = np.random.default_rng(tasks).random((tasks + 1, tasks)) * 100
+    measured = np.random.default_rng(tasks).integers(0, 10_001, (tasks + 1, tasks)) / 100  # of 10,000 test examples
     accuracy = measured if full else np.where(needed(tasks), measured, nan)
     record = replace(RECORD, accuracy=accuracy)
     document = json.loads(json.dumps(record.to_json(compact=True), allow_nan=False))
@@ -82,10 +82,17 @@ def test_compact_a_matrix_with_more_or_less_than_the_metrics_need_is_kept_as_it_
         assert record.to_json(compact=True) == record.to_json()
 
 
-def test_full_is_a_matrix_without_gaps() -> None:
-    assert RECORD.is_full
-    assert not NOT_MEASURED.is_full
-    assert NO_TESTS.is_full
+def test_compact_it_has_nine_digits_after_the_point() -> None:
+    record = replace(RECORD, accuracy=RECORD.accuracy / 3)
+    read = mr.Record.from_json(record.to_json(compact=True))
+    np.testing.assert_allclose(read.accuracy, record.accuracy, rtol=0, atol=1e-9)
+    assert read.key == record.key
+
+
+def test_the_key_says_whether_more_was_measured_than_the_metrics_need() -> None:
+    whole = np.random.default_rng(0).random((4, 3))
+    full, partial = (replace(RECORD, accuracy=each) for each in (whole, np.where(needed(3), whole, nan)))
+    assert full.key != partial.key == replace(partial, accuracy=np.full((4, 3), nan)).key
 
 
 def test_the_file_says_metrics_and_everything_that_ran(tmp_path: Path) -> None:

@@ -48,13 +48,11 @@ def test_a_file_of_its_own_comes_before_a_packed_record(tmp_path: Path) -> None:
     assert Records(tmp_path).find(RECORD.key) == later
 
 
-def test_the_whole_matrix_can_be_asked_for(tmp_path: Path) -> None:
+def test_a_record_with_the_whole_matrix_is_another_one(tmp_path: Path) -> None:
     PARTIAL.write(tmp_path)
-    assert Records(tmp_path).find(RECORD.key) == PARTIAL
-    assert Records(tmp_path).find(RECORD.key, full=True) is None
-    pack([FULL], tmp_path / "all.jsonl")
-    assert Records(tmp_path).find(RECORD.key) == PARTIAL
-    assert Records(tmp_path).find(RECORD.key, full=True) == FULL
+    pack([FULL, PARTIAL], tmp_path / "all.jsonl")
+    assert Records(tmp_path).find(PARTIAL.key) == PARTIAL
+    assert Records(tmp_path).find(FULL.key) == FULL
 
 
 SPOILED = {

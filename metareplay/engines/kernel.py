@@ -9,8 +9,8 @@ gradient of the loss at its output, and v_j = -rate_j d_j,
 
 so W is written once a chunk, W <- W_0 + beta sum_j x_j v_j', with Reptile's rate folded in. Nothing is approximated.
 Row p of a layer is stored as [W_0[p, :], x_1[p], ..., x_CHUNK[p]]: one sum over rows gives x'W_0 and every x'x_j, and
-one dot with [d, v_1'd, ..., v_CHUNK'd] gives a whole entry of W d. Zero inputs (empty pixels, idle ReLUs) are never
-visited.
+one dot with [d, v_1'd, ..., v_CHUNK'd] gives a whole entry of W d. Zero inputs (empty pixels, idle ReLUs) are not
+visited, unless fewer than half of an example's are zero.
 
 A plain 0 as an argument would make numba compile another version of a function for it; np.int64(0) does not.
 """
@@ -23,6 +23,9 @@ from metareplay.engines.packed import (
     CHUNK,
     CROSS_ENTROPY,
     GROUP,
+    MANY,
+    ORDERS,
+    SIZES,
     SQUARED_ERROR,
     Array,
     Batch,
@@ -40,16 +43,20 @@ from metareplay.engines.packed import (
 )
 from metareplay.engines.vector import (
     LANES,
-    eight,
-    inner_eight,
+    LIKE_EIGHT,
+    inner,
     load,
-    load_eight,
+    load_rows,
     multiply,
     multiply_add,
-    multiply_add_eight,
+    multiply_add_each,
+    numbers,
+    prefetch,
     splat,
     splat_eight,
+    splats,
     store,
+    store_rows,
     store_totals,
     zero_eight,
 )
@@ -63,10 +70,10 @@ BLOCK = 512  # columns of a few dozen vectors that fit into the fastest cache
 def add_rows(out: Array, o: Index, matrix: Array, sparse: SparseRows, r: Index, count: Index, width: Index) -> None:
     """out[o] += sum_t values[t] matrix[picks[t]]."""
     for t in range(0, count, CHUNK):
-        picks = eight(sparse.picks, r, t)
+        picks = numbers(sparse.picks, r, t, LIKE_EIGHT)
         values = splat_eight(sparse.values, r, t)
         for j in range(0, width, LANES):
-            store(out, o, j, inner_eight(values, load_eight(matrix, picks, j), load(out, o, j)))
+            store(out, o, j, inner(values, load_rows(matrix, picks, j), load(out, o, j)))
 
 
 @compiled
@@ -84,10 +91,10 @@ def dot_rows(
 ) -> None:
     """out[o, start + t] = matrix[picks[r, t]] . vectors[i]."""
     for t in range(0, count, CHUNK):
-        rows = eight(picks, r, t)
+        rows = numbers(picks, r, t, LIKE_EIGHT)
         sums = zero_eight(matrix)
         for j in range(0, width, LANES):
-            sums = multiply_add_eight(load(vectors, i, j), load_eight(matrix, rows, j), sums)
+            sums = multiply_add_each(load(vectors, i, j), load_rows(matrix, rows, j), sums)
         store_totals(out, o, start + t, sums)
 
 
@@ -99,6 +106,14 @@ def fill(out: Array, o: Index, width: Index, number: float) -> None:
         store(out, o, j, v)
 
 
+@compiled
+def prefetch_row(sparse: SparseRows, r: Index) -> None:
+    """Bring a row of a large table nearer, ahead of its use."""
+    for t in range(0, sparse.counts[r] + 1, LANES):
+        prefetch(sparse.picks, r, t)
+        prefetch(sparse.values, r, t)
+
+
 # --- the gradient at one example
 
 
@@ -108,10 +123,16 @@ def forward(net: Net, layer: Index, inputs: SparseRows, r: Index) -> None:
     width = net.widths[layer]
     fill(net.sums, layer, width, net.rows.dtype.type(0))
     add_rows(net.sums, layer, net.rows, inputs, r, inputs.counts[r] + 1, width)
+    add_steps(net, layer)
+
+
+@compiled
+def add_steps(net: Net, layer: Index) -> None:
+    """sums[layer] += sum_j (x'x_j) v_j."""
     products = splat_eight(net.sums, layer, net.outputs[layer])
-    chunk = eight(net.chunks, layer, 0)
+    chunk = numbers(net.chunks, layer, 0, LIKE_EIGHT)
     for j in range(0, net.outputs[layer], LANES):
-        store(net.sums, layer, j, inner_eight(products, load_eight(net.steps, chunk, j), load(net.sums, layer, j)))
+        store(net.sums, layer, j, inner(products, load_rows(net.steps, chunk, j), load(net.sums, layer, j)))
 
 
 @compiled
@@ -170,12 +191,12 @@ def backward(net: Net, layer: Index) -> None:
 def differentiate(net: Net, table: SparseRows, targets: Targets, r: Index) -> bool:
     """deltas and active for table row r at the current weights; whether its loss is finite."""
     forward(net, np.int64(0), table, r)
-    return differentiate_above(net, targets, r)
+    return differentiate_rest(net, targets, r)
 
 
 @compiled
-def differentiate_above(net: Net, targets: Targets, r: Index) -> bool:
-    """The same, once the first layer's outputs are there."""
+def differentiate_rest(net: Net, targets: Targets, r: Index) -> bool:
+    """The same, given the first layer's sums."""
     depth = len(net.widths)
     for layer in range(1, depth):
         relu(net, layer - 1)
@@ -227,26 +248,86 @@ def keep_step(
     net: Net, layer: Index, inputs: SparseRows, r: Index, deltas: Array, i: Index, j: Index, rate: float
 ) -> None:
     """Put the step -rate x d' beside a layer as the chunk's term j; x = inputs[r], d = deltas[i]."""
-    n = net.outputs[layer]
-    for t in range(inputs.counts[r] + 1):
-        net.rows[inputs.picks[r, t], n + j] = inputs.values[r, t]
-    for u in range(n):
-        net.steps[layer * CHUNK + j, u] = -rate * deltas[i, u]
+    keep_input(net.rows, net.outputs[layer] + j, inputs, r)
+    keep_delta(net.steps, layer * CHUNK + j, deltas, i, net.outputs[layer], rate)
 
 
 @compiled
-def touch(net: Net, table: SparseRows, r: Index, saving: bool) -> None:
-    """Add the rows of the first layer that table row r touches to the list of rows to write, saved where wanted."""
-    count = net.touched_counts[0]
+def keep_input(rows: Array, column: Index, inputs: SparseRows, r: Index) -> None:
+    """The part of x."""
+    for t in range(inputs.counts[r] + 1):
+        rows[inputs.picks[r, t], column] = inputs.values[r, t]
+
+
+@compiled
+def keep_delta(steps: Array, at: Index, deltas: Array, i: Index, n: Index, rate: float) -> None:
+    """The part of -rate d'."""
+    for u in range(n):
+        steps[at, u] = -rate * deltas[i, u]
+
+
+@compiled
+def touch(net: Net, table: SparseRows, r: Index, j: Index) -> None:
+    """The first layer's rows that table row r touches have the chunk's term j, and are to be written."""
+    if is_dense(table, r, net.inputs[0]):
+        net.all_touched[0] = True
+    if net.all_touched[0]:
+        return
+    count, term = np.uint64(net.touched_count[0]), np.uint8(1 << j)
     for t in range(table.counts[r] + 1):
         p = table.picks[r, t]
-        if not net.is_touched[p]:
-            net.is_touched[p] = True
-            net.touched[count] = p
-            count += 1
-            if saving and not net.is_saved[p]:
-                save_row(net, p)
-    net.touched_counts[0] = count
+        net.touched[count] = p
+        count += np.uint64(net.terms[p] == 0)
+        net.terms[p] |= term
+    net.touched_count[0] = count
+
+
+@compiled
+def is_dense(table: SparseRows, r: Index, width: Index) -> bool:
+    """Whether so little of table row r is zero that the whole first layer may as well be visited."""
+    return bool(2 * table.counts[r] > width)
+
+
+@compiled
+def look_ahead(net: Net, table: SparseRows, rows: Array, start: Index, count: Index) -> None:
+    """ahead = the first layer's [x'W_0, x'x_1, ...] for the inputs of a whole chunk, which are put beside it."""
+    net.all_touched[0] = True
+    for j in range(count):
+        keep_input(net.rows, net.outputs[0] + j, table, rows[start + j])
+    vectors = net.widths[0] // LANES
+    for v in range(0, vectors - 1, 2):
+        look_two_columns(net.ahead, net.rows, net.inputs[0] + 1, net.outputs[0], v * LANES)
+    if vectors % 2:
+        look_column(net.ahead, net.rows, net.inputs[0] + 1, net.outputs[0], (vectors - 1) * LANES)
+
+
+@compiled
+def look_two_columns(out: Array, matrix: Array, count: Index, n: Index, column: Index) -> None:
+    """The same in two vectors of columns."""
+    sums, next_sums = zero_eight(matrix), zero_eight(matrix)
+    for p in range(count):
+        x = splat_eight(matrix, p, n)
+        sums = multiply_add_each(load(matrix, p, column), x, sums)
+        next_sums = multiply_add_each(load(matrix, p, column + LANES), x, next_sums)
+    store_rows(out, column, sums)
+    store_rows(out, column + LANES, next_sums)
+
+
+@compiled
+def look_column(out: Array, matrix: Array, count: Index, n: Index, column: Index) -> None:
+    """The same in one vector of columns."""
+    sums = zero_eight(matrix)
+    for p in range(count):
+        sums = multiply_add_each(load(matrix, p, column), splat_eight(matrix, p, n), sums)
+    store_rows(out, column, sums)
+
+
+@compiled
+def take(net: Net, j: Index) -> None:
+    """sums[0] = [x'W, ...] for the input of the chunk's term j, from what was computed ahead."""
+    for column in range(0, net.widths[0], LANES):
+        store(net.sums, 0, column, load(net.ahead, j, column))
+    add_steps(net, np.int64(0))
 
 
 @compiled
@@ -257,6 +338,8 @@ def save_row(net: Net, p: Index) -> None:
     net.saved_count[0] += 1
     for j in range(0, net.widths[0], LANES):
         store(net.before_batch, p, j, load(net.rows, p, j))
+    for j in range(CHUNK):
+        net.before_batch[p, net.outputs[0] + j] = 0
 
 
 @compiled
@@ -268,17 +351,19 @@ def forget_saved(net: Net) -> None:
 
 
 @compiled
-def keep_steps(net: Net, table: SparseRows, r: Index, j: Index, rate: float, saving: bool) -> None:
-    """The same for all layers, with the gradient that was computed last."""
-    touch(net, table, r, saving)
-    keep_step(net, np.int64(0), table, r, net.deltas, np.int64(0), j, rate)
+def keep_steps(net: Net, table: SparseRows, r: Index, j: Index, rate: float, ahead: bool) -> None:
+    """The same for all layers, with the gradient that was computed last; `ahead`: the first layer's input is kept."""
+    if not ahead:
+        touch(net, table, r, j)
+        keep_input(net.rows, net.outputs[0] + j, table, r)
+    keep_delta(net.steps, j, net.deltas, np.int64(0), net.outputs[0], rate)
     for layer in range(1, len(net.widths)):
         keep_step(net, layer, net.active, layer, net.deltas, layer, j, rate)
 
 
 @compiled
-def write_steps(net: Net, beta: float) -> None:
-    """W <- W_0 + beta sum_j x_j v_j' in every layer, and an empty chunk."""
+def write_steps(net: Net, beta: float, saving: bool) -> None:
+    """W <- W_0 + beta sum_j x_j v_j' in every layer, and an empty chunk; the first layer's rows saved where wanted."""
     for layer in range(len(net.widths)):
         n = net.outputs[layer]
         for j in range(CHUNK):
@@ -286,37 +371,79 @@ def write_steps(net: Net, beta: float) -> None:
                 for u in range(n):
                     net.steps[layer * CHUNK + j, u] *= beta
             net.steps[layer * CHUNK + j, n + j] = -1  # so that the write takes x_j[p] from itself, and leaves 0
-        vectors = net.widths[layer] // LANES
-        for v in range(0, vectors - 1, 2):
-            write_two_columns(net, layer, v * LANES)
-        if vectors % 2:
-            write_column(net, layer, (vectors - 1) * LANES)
+    sort_touched(net, saving)
+    rows, steps, sets, picks, counts = net.rows, net.steps, net.terms, net.by_size, net.size_counts
+    write_few(rows, steps, net.outputs[0], net.widths[0], sets, picks, 1, counts[1], (0,))
+    write_few(rows, steps, net.outputs[0], net.widths[0], sets, picks, 2, counts[2], (0, 0))
+    write_few(rows, steps, net.outputs[0], net.widths[0], sets, picks, 4, counts[4], (0, 0, 0, 0))
+    for layer in range(len(net.widths)):
+        i, count = MANY, counts[MANY]
+        if layer > 0:
+            picks, i, count = net.every, layer, net.inputs[layer] + 1
+        write_layer(net, layer, picks, i, count)
     forget_steps(net)
 
 
 @compiled
-def write_two_columns(net: Net, layer: Index, column: Index) -> None:
-    """rows[p] += sum_j x_j[p] v_j for the touched rows, in two vectors of columns."""
-    rows, next_column = net.rows, column + LANES
-    chunk = eight(net.chunks, layer, 0)
-    steps = load_eight(net.steps, chunk, column)
-    next_steps = load_eight(net.steps, chunk, next_column)
-    for t in range(net.firsts[layer], net.firsts[layer] + net.touched_counts[layer]):
-        p = net.touched[t]
-        x = splat_eight(rows, p, net.outputs[layer])
-        store(rows, p, column, inner_eight(x, steps, load(rows, p, column)))
-        store(rows, p, next_column, inner_eight(x, next_steps, load(rows, p, next_column)))
+def sort_touched(net: Net, saving: bool) -> None:
+    """by_size = the first layer's touched rows, by how many terms they have; saved where wanted."""
+    net.size_counts[:] = 0
+    whole = net.all_touched[0]
+    for t in range(net.inputs[0] + 1 if whole else net.touched_count[0]):
+        p = net.every[0, t] if whole else net.touched[t]
+        size = MANY if whole else np.int64(SIZES[net.terms[p]])
+        net.by_size[size, net.size_counts[size]] = p
+        net.size_counts[size] += 1
+        if saving and not net.is_saved[p]:
+            save_row(net, p)
 
 
 @compiled
-def write_column(net: Net, layer: Index, column: Index) -> None:
-    """rows[p] += sum_j x_j[p] v_j for the touched rows, in one vector of columns."""
-    rows = net.rows
-    steps = load_eight(net.steps, eight(net.chunks, layer, 0), column)
-    for t in range(net.firsts[layer], net.firsts[layer] + net.touched_counts[layer]):
-        p = net.touched[t]
-        x = splat_eight(rows, p, net.outputs[layer])
-        store(rows, p, column, inner_eight(x, steps, load(rows, p, column)))
+def write_few(
+    rows: Array, steps: Array, n: Index, width: Index, sets: Array, picks: Array, i: Index, count: Index, like: Any
+) -> None:
+    """rows[p] += sum_j x_j[p] v_j for rows p of the first layer with at most so many terms as `like`."""
+    for t in range(count):
+        p = picks[i, t]
+        terms = numbers(ORDERS, sets[p], 0, like)
+        x = splats(rows, p, n, terms)
+        for j in range(0, width, LANES):
+            store(rows, p, j, inner(x, load_rows(steps, terms, j), load(rows, p, j)))
+
+
+@compiled
+def write_layer(net: Net, layer: Index, picks: Array, i: Index, count: Index) -> None:
+    """rows[p] += sum_j x_j[p] v_j, all terms, for the rows p in picks[i]."""
+    vectors, n, chunk = net.widths[layer] // LANES, net.outputs[layer], numbers(net.chunks, layer, 0, LIKE_EIGHT)
+    for v in range(0, vectors - 1, 2):
+        write_two_columns(net.rows, net.steps, chunk, n, picks, i, count, v * LANES)
+    if vectors % 2:
+        write_column(net.rows, net.steps, chunk, n, picks, i, count, (vectors - 1) * LANES)
+
+
+@compiled
+def write_two_columns(
+    rows: Array, steps: Array, chunk: Any, n: Index, picks: Array, i: Index, count: Index, column: Index
+) -> None:
+    """The same in two vectors of columns."""
+    next_column = column + LANES
+    v, next_v = load_rows(steps, chunk, column), load_rows(steps, chunk, next_column)
+    for t in range(count):
+        p = picks[i, t]
+        x = splat_eight(rows, p, n)
+        store(rows, p, column, inner(x, v, load(rows, p, column)))
+        store(rows, p, next_column, inner(x, next_v, load(rows, p, next_column)))
+
+
+@compiled
+def write_column(
+    rows: Array, steps: Array, chunk: Any, n: Index, picks: Array, i: Index, count: Index, column: Index
+) -> None:
+    """The same in one vector of columns."""
+    v = load_rows(steps, chunk, column)
+    for t in range(count):
+        p = picks[i, t]
+        store(rows, p, column, inner(splat_eight(rows, p, n), v, load(rows, p, column)))
 
 
 @compiled
@@ -324,9 +451,10 @@ def forget_steps(net: Net) -> None:
     """An empty chunk."""
     for j in range(len(net.steps)):
         fill(net.steps, j, net.widths[j // CHUNK], net.rows.dtype.type(0))
-    for t in range(net.touched_counts[0]):
-        net.is_touched[net.touched[t]] = False
-    net.touched_counts[0] = 0
+    for t in range(net.touched_count[0]):
+        net.terms[net.touched[t]] = 0
+    net.touched_count[0] = 0
+    net.all_touched[0] = False
 
 
 # --- whole vectors of weights: Reptile, EWC, undoing
@@ -430,22 +558,30 @@ def step_each(
     copied = rates.within != 1 and not whole
     if copied:
         copy(net, net.rows, net.before_batch, np.int64(1))
-    j = np.int64(0)
+    j, ahead = np.int64(0), False
     for t in range(start, end):
         r = steps.rows[t]
         rate = rates.current if r == own else rates.memory
-        if not differentiate(net, table, targets, r):
+        if j == 0 and pull is None and is_dense(table, r, net.inputs[0]):
+            ahead = True
+            look_ahead(net, table, steps.rows, t, min(CHUNK, end - t))
+        if ahead:
+            take(net, j)
+        else:
+            prefetch_row(table, steps.rows[min(t + 1, len(steps.rows) - 1)])
+            forward(net, np.int64(0), table, r)
+        if not differentiate_rest(net, targets, r):
             return False
         if pull is not None:
             pulled_step(net, table, pull, r, rate, rates.clip, copied)
         else:
             if rates.clip < np.inf:
                 rate = clipped(net, rate, rates.clip, gradient_square(net, table, r))
-            keep_steps(net, table, r, j, rate, copied)
+            keep_steps(net, table, r, j, rate, ahead)
             j += 1
             if j == CHUNK or t == end - 1:
-                write_steps(net, rates.within if whole else one)
-                j = np.int64(0)
+                write_steps(net, rates.within if whole else one, copied)
+                j, ahead = np.int64(0), False
     if copied:
         reptile_batch(net, rates.within)
     return True
@@ -455,11 +591,11 @@ def step_each(
 def pulled_step(net: Net, table: SparseRows, pull: PullRows, r: Index, rate: float, clip: float, saving: bool) -> None:
     """theta <- theta - rate * (gradient + EWC's pull), clipped together."""
     if clip < np.inf:
-        keep_steps(net, table, r, np.int64(0), net.rows.dtype.type(1), saving)
+        keep_steps(net, table, r, np.int64(0), net.rows.dtype.type(1), False)
         rate = clipped(net, rate, clip, pulled_square(net, pull))
     pull_weights(net, pull, rate)
-    keep_steps(net, table, r, np.int64(0), rate, saving)
-    write_steps(net, net.rows.dtype.type(1))
+    keep_steps(net, table, r, np.int64(0), rate, False)
+    write_steps(net, net.rows.dtype.type(1), saving)
 
 
 @compiled
@@ -476,13 +612,13 @@ def step_together(
             save_gradient(net, room, layer, i)
     for i in range(end - start):
         r, j, rate = steps.rows[start + i], i % CHUNK, rates.memory * steps.shares[start + i]
-        touch(net, table, r, False)
+        touch(net, table, r, j)
         keep_step(net, np.int64(0), table, r, room.deltas, i, j, rate)
         for layer in range(1, depth):
             at = layer * room.size + i
             keep_step(net, layer, room.active, at, room.deltas, at, j, rate)
         if j == CHUNK - 1 or i == end - start - 1:
-            write_steps(net, net.rows.dtype.type(1))
+            write_steps(net, net.rows.dtype.type(1), False)
     return True
 
 
@@ -582,7 +718,7 @@ def group_gradients(
             for i in range(end - start):
                 for j in range(0, width, LANES):
                     store(net.sums, np.int64(0), j, load(group.sums, i, j))
-                if not differentiate_above(net, targets, rows[start + i]):
+                if not differentiate_rest(net, targets, rows[start + i]):
                     return False
                 share = splat(shares[start + i])
                 for j in range(0, width, LANES):
@@ -644,10 +780,10 @@ def inner_products(vectors: Array, eights: Array, block: Array, products: Array)
     for start in range(0, width, BLOCK):
         for a in range(count):
             for e in range(a // CHUNK, len(eights)):
-                others = eight(eights, e, 0)
+                others = numbers(eights, e, np.int64(0), LIKE_EIGHT)
                 sums = zero_eight(vectors)
                 for j in range(start, min(start + BLOCK, width), LANES):
-                    sums = multiply_add_eight(load(vectors, a, j), load_eight(vectors, others, j), sums)
+                    sums = multiply_add_each(load(vectors, a, j), load_rows(vectors, others, j), sums)
                 store_totals(block, np.int64(0), np.int64(0), sums)
                 for i in range(CHUNK):
                     products[a, e * CHUNK + i] += block[0, i]

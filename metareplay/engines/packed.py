@@ -7,7 +7,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from metareplay.engines.vector import EIGHT, LANES
+from metareplay.engines.vector import EIGHT, LANES, lowest, nonzeros
 
 Array = NDArray[Any]
 Layers = Sequence[tuple[Array, Array]]  # an MLP's (W, b) as torch has them
@@ -17,7 +17,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 CHUNK = EIGHT  # steps kept beside the weights before they are written; also how many rows a vector operation takes
 GROUP = 64  # examples whose first layer is done together: their outputs fit into the fastest cache
 CROSS_ENTROPY, SQUARED_ERROR, HUBER = range(3)
-
+SETS = range(1 << CHUNK)  # a set of a chunk's terms, as bits
+MANY = 5
+SIZES = np.array([(0, 1, 2, 4, 4, MANY, MANY, MANY, MANY)[terms.bit_count()] for terms in SETS], np.uint8)
+ORDERS = np.array([sorted(range(CHUNK), key=lambda j: not terms >> j & 1) for terms in SETS], np.uint8)  # its own first
 
 OPTIONS: dict[str, Any] = {
     "fastmath": {"contract", "reassoc"},
@@ -52,14 +55,19 @@ class Net(NamedTuple):
     outputs: Array  # (L,) output widths
     widths: Array  # (L,) outputs + CHUNK, rounded up to whole vectors
     rows: Array  # (sum of inputs + 1, widest): [W_0[p], x_1[p], ..., x_CHUNK[p]]
-    touched: Array  # (rows,) uint32: from a layer's first on, its rows to write; all of them, after the first layer
-    touched_counts: Array  # (L,) how many those are
-    is_touched: Array  # (rows,) whether a row of the first layer is among them
+    every: Array  # (L, longest) uint32: each layer's rows
+    touched: Array  # (rows + 1,) uint32: the first layer's rows to write, and how many they are
+    touched_count: Array  # (1,)
+    all_touched: Array  # (1,) whether all rows of the first layer are to be written, because inputs are dense
+    terms: Array  # (rows,) uint8: the set of the chunk's terms that each row of the first layer has
+    by_size: Array  # (MANY + 1, rows) uint32: the first layer's rows to write, by how many terms they have
+    size_counts: Array  # (MANY + 1,)
     saved: Array  # (rows,) uint32: the first layer's rows that were put into before_batch, and how many they are
     saved_count: Array  # (1,)
     is_saved: Array  # (rows,)
     chunks: Array  # (L, CHUNK) uint32: each layer's rows in steps
     steps: Array  # (L * CHUNK, widest): v_j
+    ahead: Array  # (CHUNK, widest): the first layer's [x'W_0, x'x_1, ...] for each of a chunk's inputs
     sums: Array  # (L, widest): [x'W, x'x_1, ..., x'x_CHUNK]
     deltas: Array  # (L, widest): [d, v_1'd, ..., v_CHUNK'd]
     active: SparseRows  # (L, ...): each layer's input, for layers after the first
@@ -141,23 +149,29 @@ def make_net(layer_widths: tuple[int, ...], dtype: Any) -> Net:
     """Room for an MLP with these widths; `put_weights` fills it."""
     sizes = np.asarray(layer_widths, np.int64)
     inputs, outputs = sizes[:-1].copy(), sizes[1:].copy()
+    firsts = np.concatenate(([0], np.cumsum(inputs + 1)[:-1]))
     widths = _up(outputs + CHUNK, LANES)
     depth, widest, rows = len(inputs), int(widths.max()), int((inputs + 1).sum())
     active = sparse_rows(depth, int(inputs.max()), dtype)
     return Net(
-        firsts=np.concatenate(([0], np.cumsum(inputs + 1)[:-1])),
+        firsts=firsts,
         inputs=inputs,
         outputs=outputs,
         widths=widths,
         rows=aligned((rows, widest), dtype),
-        touched=np.arange(rows, dtype=np.uint32),
-        touched_counts=np.concatenate(([0], inputs[1:] + 1)),
-        is_touched=np.zeros(rows, np.bool_),
+        every=(firsts[:, None] + np.arange(inputs.max() + 1)).astype(np.uint32),
+        touched=np.zeros(rows + 1, np.uint32),
+        touched_count=np.zeros(1, np.int64),
+        all_touched=np.zeros(1, np.bool_),
+        terms=np.zeros(rows, np.uint8),
+        by_size=np.zeros((MANY + 1, rows), np.uint32),
+        size_counts=np.zeros(MANY + 1, np.int64),
         saved=np.zeros(rows, np.uint32),
         saved_count=np.zeros(1, np.int64),
         is_saved=np.zeros(rows, np.bool_),
         chunks=np.arange(depth * CHUNK, dtype=np.uint32).reshape(depth, CHUNK),
         steps=aligned((depth * CHUNK, widest), dtype),
+        ahead=aligned((CHUNK, widest), dtype),
         sums=aligned((depth, widest), dtype),
         deltas=aligned((depth, widest), dtype),
         active=active,
@@ -212,8 +226,17 @@ def pack(sparse: SparseRows, dense: Array, which: Array) -> None:
 def pack_row(sparse: SparseRows, r: Index, dense: Array, i: Index, scale: float) -> None:
     """Enter dense[i] / scale into sparse as row r."""
     width, number = dense.shape[1], sparse.values.dtype.type
+    whole = width - width % LANES
     n = np.int64(0)
-    for p in range(width):
+    for j in range(0, whole, LANES):
+        bits = nonzeros(dense, i, j)
+        while bits:
+            p = j + lowest(bits)
+            sparse.picks[r, n] = p
+            sparse.values[r, n] = dense[i, p]
+            n += 1
+            bits &= bits - 1
+    for p in range(whole, width):
         sparse.picks[r, n] = p
         sparse.values[r, n] = dense[i, p]
         n += dense[i, p] != 0

@@ -1,5 +1,6 @@
 """The plain engine: torch autograd, any module, any loss, any device. It defines what a plan means."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import final
@@ -17,6 +18,7 @@ from metareplay.table import Table
 from metareplay.weights import Weights, reptile
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+BATCH = 1000  # examples in one forward pass of `outputs`
 SMALL = 2**20  # weights
 Differentiate = Callable[[Table, Ints, bool], None]
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
@@ -135,8 +137,9 @@ class TorchEngine(Engine):
 
     def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
         """A forward pass that leaves the module as it was."""
-        with torch.no_grad(), evaluating(self.weights.module), own_randomness(self.weights.device):
-            return forward(self.weights.module, as_input(xs, self.weights), tasks)
+        model, batches = self.weights.module, zip(xs.split(BATCH), tasks.split(BATCH), strict=True)
+        with torch.no_grad(), evaluating(model), own_randomness(self.weights.device):
+            return torch.cat([forward(model, as_input(some, self.weights), of) for some, of in batches])
 
     def state(self) -> dict[str, Tensor]:
         """The optimizer's moments, flat; nothing for plain SGD."""
@@ -195,7 +198,7 @@ class TorchEngine(Engine):
     def healthy(self) -> bool:
         """Weights, statistics and moments are all finite."""
         all_values = (self.weights.theta, *self._statistics, *self.state().values())
-        return all(bool(torch.isfinite(values).all()) for values in all_values)
+        return all(all_finite(values) for values in all_values)
 
     def remember(self) -> Callable[[], None]:
         """Copies of the weights, the module's buffers and the optimizer's moments."""
@@ -233,6 +236,11 @@ class FlatGradients(Gradients):
     def descend(self, rates: Tensor) -> None:
         """theta <- theta - G' rates."""
         self._weights.theta.sub_(rates.to(self._rows) @ self._rows)
+
+
+def all_finite(values: Tensor) -> bool:
+    """Whether every value is finite: a sum of others never is, and takes one pass; but a finite sum may overflow."""
+    return math.isfinite(values.sum()) or bool(torch.isfinite(values).all())
 
 
 def in_range(products: Tensor) -> bool:

@@ -1,6 +1,7 @@
 """Vectors of sixteen numbers inside compiled functions, so that LLVM need not guess: no aliasing tests, no tails.
 
-A vector lives in registers and never leaves a compiled function; `eight` things are a tuple: eight rows, eight vectors.
+A vector lives in registers and never leaves a compiled function; several rows or vectors are a tuple. Where
+no argument tells how many, the tuple `like` does.
 LLVM splits a vector into what the machine has (AVX-512, AVX2, SSE, NEON). Indices are taken as they are, unchecked.
 The functions are numba intrinsics: their bodies write LLVM instructions, their signatures are numba's.
 """
@@ -9,11 +10,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
 LANES = 16
 EIGHT = 8
+LIKE_EIGHT = (0,) * EIGHT
 CONTRACT = ("contract",)  # a * b + c may be one rounding; NaN and infinity keep their meaning
 
 Made = tuple[Any, Callable[..., Any]]  # what an intrinsic gives: its signature, and how to write its code
@@ -91,15 +93,28 @@ def multiply_add(_typing: Any, a: Any, b: Any, c: Any) -> Made:
 
 
 @_intrinsic
-def eight(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
-    """The eight numbers matrix[row, column : column + 8]."""
+def numbers(_typing: Any, matrix: Any, row: Any, column: Any, like: Any) -> Made:
+    """The numbers matrix[row, column], matrix[row, column + 1], ..."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         first = _address(context, builder, signature, args)
-        numbers = [builder.load(builder.gep(first, [_int(k)])) for k in range(EIGHT)]
-        return context.make_tuple(builder, signature.return_type, numbers)
+        found = [builder.load(builder.gep(first, [_int(k)])) for k in range(len(like))]
+        return context.make_tuple(builder, signature.return_type, found)
 
-    return types.UniTuple(matrix.dtype, EIGHT)(matrix, row, column), codegen
+    return types.UniTuple(matrix.dtype, len(like))(matrix, row, column, like), codegen
+
+
+@_intrinsic
+def splats(_typing: Any, matrix: Any, row: Any, column: Any, offsets: Any) -> Made:
+    """Vectors: matrix[row, column + k] in every lane, for each of the offsets k."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        first = _address(context, builder, signature, args)
+        places = [builder.zext(builder.extract_value(args[3], k), ir.IntType(64)) for k in range(len(offsets))]
+        vectors = [_splat(builder, builder.load(builder.gep(first, [place]))) for place in places]
+        return context.make_tuple(builder, signature.return_type, vectors)
+
+    return types.UniTuple(Vector(matrix.dtype), len(offsets))(matrix, row, column, offsets), codegen
 
 
 @_intrinsic
@@ -126,29 +141,30 @@ def zero_eight(_typing: Any, matrix: Any) -> Made:
 
 
 @_intrinsic
-def load_eight(_typing: Any, matrix: Any, rows: Any, column: Any) -> Made:
-    """Eight vectors: matrix[p, column : column + LANES] for each of eight rows p."""
+def load_rows(_typing: Any, matrix: Any, rows: Any, column: Any) -> Made:
+    """Vectors: matrix[p, column : column + LANES] for each of the rows p."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        matrix, rows, column = args
+        matrix, picked, column = args
         one = signature.return_type.dtype(signature.args[0], signature.args[1].dtype, signature.args[2])
         vectors = [
             _load(builder, _address(context, builder, one, (matrix, row, column)))
-            for row in (builder.extract_value(rows, k) for k in range(EIGHT))
+            for row in (builder.extract_value(picked, k) for k in range(len(rows)))
         ]
         return context.make_tuple(builder, signature.return_type, vectors)
 
-    return types.UniTuple(Vector(matrix.dtype), EIGHT)(matrix, rows, column), codegen
+    return types.UniTuple(Vector(matrix.dtype), len(rows))(matrix, rows, column), codegen
 
 
 @_intrinsic
-def multiply_add_eight(_typing: Any, a: Any, b: Any, c: Any) -> Made:
-    """Eight vectors: a * b_k + c_k."""
+def multiply_add_each(_typing: Any, a: Any, b: Any, c: Any) -> Made:
+    """Vectors: a * b_k + c_k."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         a, b, c = args
         vectors = [
-            _multiply_add(builder, a, builder.extract_value(b, k), builder.extract_value(c, k)) for k in range(EIGHT)
+            _multiply_add(builder, a, builder.extract_value(b, k), builder.extract_value(c, k))
+            for k in range(len(signature.return_type))
         ]
         return context.make_tuple(builder, signature.return_type, vectors)
 
@@ -156,16 +172,29 @@ def multiply_add_eight(_typing: Any, a: Any, b: Any, c: Any) -> Made:
 
 
 @_intrinsic
-def inner_eight(_typing: Any, a: Any, b: Any, c: Any) -> Made:
-    """c + a_1 b_1 + ... + a_8 b_8, as two chains."""
+def store_rows(_typing: Any, matrix: Any, column: Any, vectors: Any) -> Made:
+    """matrix[k, column : column + LANES] = vector k, for each of the vectors."""
+
+    def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        one = types.void(matrix, types.intp, column)
+        for k in range(len(vectors)):
+            address = _address(context, builder, one, (args[0], _int(k), args[1]))
+            _store(builder, builder.extract_value(args[2], k), address)
+        return context.get_dummy_value()
+
+    return types.void(matrix, column, vectors), codegen
+
+
+@_intrinsic
+def inner(_typing: Any, a: Any, b: Any, c: Any) -> Made:
+    """c + a_1 b_1 + a_2 b_2 + ..., as two chains."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        a, b, even = args
-        odd = ir.Constant(even.type, None)
-        for k in range(0, EIGHT, 2):
-            even = _multiply_add(builder, builder.extract_value(a, k), builder.extract_value(b, k), even)
-            odd = _multiply_add(builder, builder.extract_value(a, k + 1), builder.extract_value(b, k + 1), odd)
-        return builder.fadd(even, odd)
+        chains = [args[2], ir.Constant(args[2].type, None)]
+        for k in range(len(a)):
+            x, y = builder.extract_value(args[0], k), builder.extract_value(args[1], k)
+            chains[k % 2] = _multiply_add(builder, x, y, chains[k % 2])
+        return builder.fadd(*chains) if len(a) > 1 else chains[0]
 
     return c(a, b, c), codegen
 
@@ -184,6 +213,45 @@ def store_totals(_typing: Any, matrix: Any, row: Any, column: Any, vectors: Any)
         return context.get_dummy_value()
 
     return types.void(matrix, row, column, vectors), codegen
+
+
+@_intrinsic
+def prefetch(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
+    """Ask for the cache line of matrix[row, column], soon to be read."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        address = builder.bitcast(_address(context, builder, signature, args), byte)
+        builder.call(ask, [address, flag(0), flag(3), flag(1)])  # to read, into all caches, data
+        return context.get_dummy_value()
+
+    return types.void(matrix, row, column), codegen
+
+
+@_intrinsic
+def nonzeros(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
+    """LANES bits: which of the numbers matrix[row, column : column + LANES] are not zero."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = _load(builder, _address(context, builder, signature, args))
+        whole = isinstance(vector.type.element, ir.IntType)
+        compare = builder.icmp_unsigned if whole else builder.fcmp_unordered
+        bits = builder.bitcast(compare("!=", vector, ir.Constant(vector.type, None)), ir.IntType(LANES))
+        return builder.zext(bits, ir.IntType(64))
+
+    return types.int64(matrix, row, column), codegen
+
+
+@_intrinsic
+def lowest(_typing: Any, _bits: Any) -> Made:
+    """The place of the lowest bit that is set."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), codegen
 
 
 # --- the same, on LLVM values
@@ -218,7 +286,7 @@ def _store(builder: Any, vector: Any, address: Any) -> Any:
 
 
 def _bytes(number: Any) -> Any:
-    return 4 if isinstance(number, ir.FloatType) else 8
+    return number.width // 8 if isinstance(number, ir.IntType) else 4 if isinstance(number, ir.FloatType) else 8
 
 
 def _splat(builder: Any, number: Any) -> Any:

@@ -21,7 +21,6 @@ from metareplay.weights import Weights
 
 Array = Tensor | NDArray[np.generic]
 Tasks = SupportsIndex | Sequence[int] | Array | None
-BATCH = 1000  # examples in one forward pass of `predict`
 
 
 @final
@@ -107,8 +106,7 @@ class Predictor:
         self.weights.check()
         xs = self._check_inputs(xs)
         tasks = self._check_tasks(task, len(xs), needed=isinstance(self.model, TaskModule))
-        batches = zip(xs.split(BATCH), tasks.split(BATCH), strict=True)
-        return torch.cat([self._forward(some, of) for some, of in batches])
+        return self._forward(xs, tasks)
 
     @final
     def _check(self, xs: Array, ys: Array | Sequence[int], task: Tasks, needs_tasks: bool) -> Incoming:

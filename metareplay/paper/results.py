@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, final
 
 from metareplay.experiment import Experiment
-from metareplay.files import write_atomically
+from metareplay.files import write_text
 from metareplay.paper.tables import Cell, Table
 from metareplay.record import Record
 
@@ -136,8 +136,7 @@ def write_table(table: Table, found: Sequence[Result], folder: Path) -> None:
     page = f"# {table.name}: {table.title}\n\n{as_markdown(found)}\n{summary(found)}\n\n{notes}"
     texts = {"md": page, "csv": as_csv(table, found), "json": json.dumps(as_document(table, found), indent=1) + "\n"}
     for ending, text in texts.items():
-        with write_atomically(folder / f"{table.name}.{ending}") as file:
-            file.write(text.encode())
+        write_text(folder / f"{table.name}.{ending}", text)
 
 
 def as_csv(table: Table, found: Sequence[Result]) -> str:

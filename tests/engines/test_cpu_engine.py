@@ -244,3 +244,30 @@ def test_wide_and_deep() -> None:
     for learner in learners:
         learner.observe_many(xs, ys)
     torch.testing.assert_close(learners[0].weights.theta, learners[1].weights.theta, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("zeros", [0.0, 0.3, 0.5, 0.7, 0.9], ids=str)
+@pytest.mark.parametrize("k", [1, 6, 8, 21])
+def test_any_share_of_zeros_in_the_inputs(zeros: float, k: int) -> None:
+    """Dense and sparse inputs go different ways through the first layer; some chunks have both."""
+    generator = torch.Generator().manual_seed(0)
+    xs = torch.rand(60, 50, generator=generator, dtype=torch.float64)
+    shares = zeros + 0.2 * torch.rand(60, 1, generator=generator)
+    xs[torch.rand(60, 50, generator=generator) < shares] = 0
+    ys = torch.randint(5, (60,), generator=generator)
+    learners = [
+        mr.MER(
+            mr.networks.mlp(50, (40, 9), 5, seed=2).double(),
+            memory=mr.Reservoir(30),
+            lr=0.05,
+            beta=0.3,
+            gamma=0.7,
+            s=2,
+            k=k,
+            engine=engine,
+        )
+        for engine in ("torch", "cpu")
+    ]
+    for learner in learners:
+        learner.observe_many(xs, ys)
+    torch.testing.assert_close(learners[0].weights.theta, learners[1].weights.theta, rtol=1e-12, atol=1e-12)

@@ -1,0 +1,68 @@
+"""One page with every table, our numbers beside the paper's, and where each comes from."""
+
+from collections.abc import Mapping, Sequence
+
+from metareplay.paper.results import Result, as_markdown, remark, summary
+from metareplay.paper.tables import Table
+from metareplay.record import Record
+from metareplay.report import duration
+
+HEAD = """# Results: the paper's tables, our numbers beside theirs
+
+This page is made from the records in `results/` by
+
+    metareplay paper all --only-records --records results --out results --document docs/results.md
+
+and every record by `metareplay paper <table>`, which runs what has no record yet. In each cell: our mean ± standard
+deviation over seeds (in brackets the paper's); `[n]` says how many seeds where they are not as many as the paper's. A
+number is *within* if it differs by no more than 1 point or twice the paper's deviation, whichever is larger (table 4:
+sign and order of magnitude). What is not within is marked. What the misses mean is in [findings](findings.md).
+"""
+
+
+def document(tables: Mapping[str, tuple[Table, Sequence[Result]]], pictures: Mapping[str, str]) -> str:
+    """The page; `pictures` are titles by file name."""
+    numbers = [one for _, found in tables.values() for one in found]
+    parts = [HEAD, f"All tables together: {summary(numbers)}.\n"]
+    for name, (table, found) in tables.items():
+        parts += [f"## {name.capitalize().replace('-', ' ')}: {table.title}\n", as_markdown(found)]
+        parts += [f"{summary(found)}.{_misses(found)}\n", *(f"- {note}" for note in table.notes)]
+        parts.append(f"\n{provenance([record for one in found for record in one.records])}\n")
+    parts += [f"## {title}\n\n![{title}](../results/{name})\n" for name, title in pictures.items()]
+    return "\n".join(parts)
+
+
+def provenance(records: Sequence[Record]) -> str:
+    """When, where and from which commit the runs behind a table come, and how long they took.
+
+    >>> provenance([])
+    'No runs yet.'
+    """
+    different = {record.key: record for record in records}.values()
+    if not different:
+        return "No runs yet."
+    seconds = sum(sum(record.seconds.values()) for record in different)
+    dates = sorted(record.date[:10] for record in different)
+    days = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    commits, machines, versions = (
+        ", ".join(sorted({_of(record, *names) for record in different}))
+        for names in (("commit",), ("processor",), ("python", "torch", "numpy"))
+    )
+    return (
+        f"{len(different)} runs, {duration(seconds)} in all, one core each; {days}; commit {commits}; {machines}; "
+        f"Python, torch, numpy {versions}."
+    )
+
+
+def _of(record: Record, *names: str) -> str:
+    return " ".join(record.versions.get(name, "?") for name in names)
+
+
+def _misses(found: Sequence[Result]) -> str:
+    missed = [
+        f"{one.cell.model}{'' if one.cell.memory is None else f' {one.cell.memory}'}, {one.cell.column}, "
+        f"{one.cell.metric.upper()}: {remark(one)}"
+        for one in found
+        if one.verdict in ("better", "worse")
+    ]
+    return f" Not within: {'; '.join(missed)}." if missed else ""
