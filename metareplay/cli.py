@@ -175,10 +175,12 @@ def paper(
         for name, title in everything.items():
             shown.print(f"{name:17} {title}", highlight=False)
         return
-    wanted = list(everything) if "all" in names else names
-    for name in wanted:
-        if name not in everything:
+    for name in names:
+        if name not in (*everything, "all"):
             raise MetareplayError(f"no {name!r} in the paper: use one of {', '.join(everything)}, all")
+    if seeds is not None and seeds < 1:
+        raise MetareplayError(f"--seeds {seeds}: run at least one")
+    wanted = list(everything) if "all" in names else names
     sizes = {"tasks": tasks, "examples": examples, "test_examples": test_examples}
     changes = {name: size for name, size in sizes.items() if size is not None}
     tables = [TABLES[name]() if name in TABLES else FIGURES[name].table() for name in wanted]
@@ -192,13 +194,17 @@ def paper(
     for name, one in zip(wanted, tables, strict=True):
         numbers = results(one, seeds, found)
         every[name] = one, numbers
+        if name in TABLES:
+            documents.append(as_document(one, numbers))
+        if not numbers:
+            aside.print(f"{name}: none of its runs is in {records} yet", highlight=False, soft_wrap=True)
+            continue
         draw = FIGURES[name].draw if name in FIGURES else PICTURES.get(name)
-        if draw is not None and numbers:
+        if draw is not None:
             draw(numbers, out / f"{name}.png")
         if name in FIGURES:
             continue
         write_table(one, numbers, out)
-        documents.append(as_document(one, numbers))
         if not as_json:
             _print_table(paper_table(f"{one.name}: {one.title}", numbers, verdicts=not changes))
             for note in (*one.notes, *([] if changes else [summary(numbers)])):
@@ -213,7 +219,7 @@ def paper(
             f"{name}.png": FIGURES[name].title for name, (_, numbers) in every.items() if name in FIGURES and numbers
         }
         write_text(page, document(in_tables, pictures))
-    aside.print(f"tables and pictures: {out}/; records: {records}/", highlight=False)
+    aside.print(f"tables and pictures: {out}/; records: {records}/", highlight=False, soft_wrap=True)
 
 
 @app.command()

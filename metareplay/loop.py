@@ -82,7 +82,8 @@ class Run:
         self._finished = 0  # tasks whose last example was learned
         self._seconds = {"learn": 0.0, "evaluate": 0.0}
         self._settings = {f"stream.{name}": value for name, value in stream.settings().items()}
-        self._settings |= {"full_matrix": full_matrix, "alignment": alignment or None}
+        self._full = bool((self._wanted & ~needed(tasks)).any())  # of up to two tasks the metrics need everything
+        self._settings |= {"full_matrix": self._full, "alignment": alignment or None}
 
     def steps(self) -> Iterator[Progress]:
         """Do the work, a chunk at a time."""
@@ -119,8 +120,8 @@ class Run:
     def key(self) -> str:
         """The key its record will have."""
         learner, samples = self.learner, self.alignment.samples if self.alignment else 0
-        model, full = describe(learner.model), bool((self._wanted & ~needed(self.stream.tasks)).any())
-        return run_key(type(learner).__name__, learner.settings(), model, self.stream.settings(), samples, full)
+        model, stream = describe(learner.model), self.stream.settings()
+        return run_key(type(learner).__name__, learner.settings(), model, stream, samples, self._full)
 
     def record(self) -> Record:
         """What ran and what came out."""

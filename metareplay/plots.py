@@ -1,6 +1,7 @@
 """Pictures of records and of the paper's tables."""
 
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from metareplay.paper.results import Result
 from metareplay.record import Record
 
 RARE: Final = 1e-4  # shares of dot products too small to show
+MARKERS: Final = "os^vDPX<>*h"  # one more than there are colours: colour and marker together are a model's own
 LINEAR: Final = 0.001  # dot products as small as this are shown on a linear scale, larger ones on a logarithmic
 
 
@@ -62,55 +64,68 @@ def plot_alignment(records: dict[str, Record], path: Path, title: str) -> None:
 
 
 def plot_matrices(records: dict[str, Record], path: Path, title: str) -> None:
-    """The accuracy of every task after every task, a panel a record: forgetting is a row that fades."""
+    """The accuracy of every task after every task, a panel a record: forgetting is a row that fades.
+
+    A task has been learned to the right of the white steps; grey: not measured.
+    """
     figure = _figure(1.5 + 3.2 * len(records), 4)
     panels = figure.subplots(1, len(records), sharey=True, squeeze=False)[0]
     for axes, (name, record) in zip(panels, records.items(), strict=True):
         tasks = record.accuracy.shape[1]
         extent = (-0.5, tasks + 0.5, tasks + 0.5, 0.5)
         shown = axes.imshow(record.accuracy.T, vmin=0, vmax=100, cmap="viridis", extent=extent, aspect="auto")
-        axes.plot([0.5, tasks + 0.5], [0.5, tasks + 0.5], color="white", linewidth=0.8)
-        axes.set(title=f"{name}: RA {record.ra:.1f}", xlabel="tasks learned")
-    panels[0].set_ylabel("task")
-    figure.colorbar(shown, ax=panels.tolist(), label="test accuracy (%)")
+        corners = np.repeat(np.arange(tasks + 1) + 0.5, 2)
+        axes.plot(corners[:-1], corners[1:], color="white", linewidth=1.5)
+        axes.set(title=f"{name}: RA {record.ra:.1f}", xlabel="tasks learned", facecolor="lightgrey")
+        axes.set_xticks([0, *_ticks(tasks)])
+        axes.set_yticks(_ticks(tasks))
+    panels[0].set_ylabel("accuracy on task")
+    figure.colorbar(shown, ax=panels.tolist(), label="test accuracy (%)", pad=0.01)
     figure.suptitle(title)
     _save(figure, path)
 
 
 def plot_memory(found: Sequence[Result], path: Path, title: str) -> None:
-    """Retained accuracy against memory size, a panel a stream; the paper's numbers as hollow circles."""
+    """Retained accuracy against memory size, a panel a stream; the paper's numbers hollow, around ours if near."""
     chosen = [one for one in found if one.cell.metric == "ra" and one.cell.memory is not None]
     columns = list(dict.fromkeys(one.cell.column for one in chosen))
     models = list(dict.fromkeys(one.cell.model for one in chosen))
-    figure = _figure(1 + 4.2 * len(columns), 5.5)
+    styles = {
+        model: {"color": f"C{number % 10}", "marker": marker}
+        for number, (model, marker) in enumerate(zip(models, cycle(MARKERS), strict=False))
+    }
+    figure = _figure(1 + 4.8 * len(columns), 6)
     panels = figure.subplots(1, len(columns), squeeze=False)[0]
     for axes, column in zip(panels, columns, strict=True):
-        for number, model in enumerate(models):
-            points = sorted(
-                (one.cell.memory or 0, one.mean, one.std or 0.0, one.cell.published)
-                for one in chosen
-                if (one.cell.column, one.cell.model) == (column, model)
-            )
-            sizes = [size * (1 + 0.02 * (number - len(models) / 2)) for size, *_ in points]  # side by side
-            means, stds = [point[1] for point in points], [point[2] for point in points]
-            style = {"color": f"C{number % 10}", "linestyle": "-" if number < 10 else "--"}
-            axes.errorbar(sizes, means, stds, linewidth=1.4, capsize=2, marker="o", markersize=4, **style)
-            paper = [(size, point[3].mean) for size, point in zip(sizes, points, strict=True) if point[3] is not None]
-            axes.plot(*zip(*paper, strict=True), "o", markersize=9, markerfacecolor="none", color=style["color"])
-        axes.set(title=column, xlabel="examples in memory", xscale="log")
-        held = sorted({one.cell.memory for one in chosen if one.cell.memory})
-        axes.set_xticks(held, [str(size) for size in held], minor=False)
-        axes.minorticks_off()
-        axes.grid(alpha=0.25)
+        there = [one for one in chosen if one.cell.column == column]
+        held = sorted({one.cell.memory for one in there if one.cell.memory})
+        for number, (model, style) in enumerate(styles.items()):
+            points = sorted((one for one in there if one.cell.model == model), key=lambda one: one.cell.memory or 0)
+            aside = 0.7 * ((number + 0.5) / len(models) - 0.5)  # so that models stand side by side
+            at = [held.index(one.cell.memory or 0) + aside for one in points]
+            means, stds = [one.mean for one in points], [one.std or 0.0 for one in points]
+            axes.errorbar(at, means, stds, linewidth=0.8, elinewidth=1.4, capsize=2.5, markersize=4.5, **style)
+            paper = [np.nan if one.cell.published is None else one.cell.published.mean for one in points]
+            axes.plot(at, paper, linestyle="", markersize=10, markerfacecolor="none", **style)
+        axes.set(title=column, xlabel="examples in memory", xlim=(-0.5, len(held) - 0.5))
+        axes.set_xticks(range(len(held)), [str(size) for size in held])
+        for between in range(1, len(held)):
+            axes.axvline(between - 0.5, color="black", alpha=0.25, linewidth=0.7)
+        axes.grid(alpha=0.25, axis="y")
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("retained accuracy (%)")
-    for number, model in enumerate(models):
-        style = {"color": f"C{number % 10}", "linestyle": "-" if number < 10 else "--"}
-        panels[0].plot([], [], marker="o", markersize=4, label=model, **style)
-    panels[0].plot([], [], "o", markersize=9, markerfacecolor="none", color="grey", label="the paper's")
+    for model, style in styles.items():
+        panels[0].plot([], [], linewidth=0.8, markersize=4.5, label=model, **style)
+    panels[0].plot([], [], "o", markersize=10, markerfacecolor="none", color="grey", label="hollow: the paper's")
     figure.suptitle(title)
-    figure.legend(frameon=False, loc="outside lower center", ncols=4)
+    figure.legend(frameon=False, loc="outside lower center", ncols=min(4, len(columns) + 1))
     _save(figure, path)
+
+
+def _ticks(tasks: int) -> list[int]:
+    """Which tasks to number along an axis: the first and at most ten others."""
+    step = 1 if tasks <= 10 else 5 * -(-tasks // 50)
+    return sorted({1, *range(step, tasks + 1, step)})
 
 
 def _measured(name: str, record: Record) -> dict[str, Any]:

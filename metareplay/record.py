@@ -96,14 +96,14 @@ class Record:
         """
         metrics = {name: _number(value) for name, value in asdict(self.metrics).items()}
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
-        if compact and not more_than_needed(self.accuracy):
+        if compact and np.array_equal(~np.isnan(self.accuracy), needed(self.accuracy.shape[1])):
             parts["accuracy"] = {name: values.round(9).tolist() for name, values in _ends(self.accuracy).items()}
         else:
             parts["accuracy"] = [[_number(value) for value in row] for row in self.accuracy.tolist()]
         return {"format": FORMAT, "key": self.key, **metrics, **parts}
 
     def write(self, folder: str | Path) -> Path:
-        """Write the record as <name>.json, whole or not at all; a file there of another format is left alone."""
+        """Write the record as <name>.json, whole or not at all; a file there that is no such record is left alone."""
         path = Path(folder) / f"{self.name}.json"
         if exists(path) and not _replaceable(path):
             path = path.with_name(f"format{FORMAT}-{path.name}")
@@ -192,11 +192,12 @@ def now() -> str:
 
 
 def _replaceable(path: Path) -> bool:
-    """Whether a file is a record of this format, or damaged; not one that another version may read."""
+    """Whether a file is a record of this format: not damaged, nor one that another version may read."""
     try:
-        return bool(json.loads(path.read_text())["format"] == FORMAT)
-    except (OSError, KeyError, TypeError, ValueError):
-        return True
+        Record.read(path)
+    except MetareplayError:
+        return False
+    return True
 
 
 def more_than_needed(accuracy: Matrix) -> bool:

@@ -38,7 +38,7 @@ class Records:
                 return Record.read(path)
             except MetareplayError as error:
                 self._left_alone.add(path)
-                logger.warning("%s; it is left alone, and the run is done again", error)
+                logger.warning("%s; it is left alone", error)
         return self._packed.get(key)
 
 

@@ -1,11 +1,15 @@
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
+from small_runs import Answer, Call, instead_of_mnist
 from torch import Tensor, nn
 
 import metareplay as mr
+from metareplay import cli
 
 settings.register_profile("metareplay", deadline=None, derandomize=True, print_blob=True, max_examples=40)
 settings.load_profile("metareplay")
@@ -30,3 +34,22 @@ def small_data() -> tuple[Tensor, Tensor, Tensor]:
     xs = torch.rand(45, 6, generator=generator, dtype=torch.float64)
     ys = torch.randint(3, (45,), generator=generator)
     return xs, ys, torch.arange(45) // 15
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
+    """`metareplay` with these words after it, in an empty folder, with small images instead of MNIST."""
+    instead_of_mnist(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    threads = torch.get_num_threads()
+
+    def called(*words: str) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["metareplay", *words])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        printed = capsys.readouterr()
+        assert isinstance(stopped.value.code, int)
+        return Answer(stopped.value.code, printed.out, printed.err)
+
+    yield called
+    torch.set_num_threads(threads)

@@ -1,8 +1,12 @@
 """Small images, streams and learners, for tests of whole runs; nothing is read or fetched."""
 
+import multiprocessing
+import os
+import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +14,24 @@ import pytest
 from torch import nn
 
 import metareplay as mr
-from metareplay import experiment, loop
+from metareplay import cli, experiment, loop
 from metareplay.data import Images
 from metareplay.record import versions
 from metareplay.streams import images as image_streams
 
 TASKS, EXAMPLES, HELD = 3, 20, 8
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Answer]  # words of a command
 
 
 @cache
@@ -95,6 +111,26 @@ def run_saving_always(name: str, folder: Path) -> None:
         learner = MAKE[name]()
         mr.run(learner, rotations(), checkpoint=folder / "run.ckpt").write(folder)
         learner.save(folder / "learner.ckpt")
+
+
+def command_saving_always(words: list[str], folder: Path) -> None:
+    """A `metareplay` command in that folder, every run of which is saved after every 3 examples."""
+    with pytest.MonkeyPatch.context() as patch:
+        instead_of_mnist(patch)
+        patch.setattr(loop, "SAVE_EVERY", 0.0)
+        patch.setattr(image_streams, "CHUNK", 3)
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["metareplay", *words])
+        cli.main()
+
+
+def server_of_processes(monkeypatch: pytest.MonkeyPatch) -> ForkServerContext:
+    """Where processes begin quickly, with this module and the package under test already there."""
+    folders = (Path(__file__).parent, Path(mr.__file__).parents[1])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, folders)))
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["small_runs"])
+    return server
 
 
 def _net() -> nn.Sequential:

@@ -2,14 +2,13 @@ import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from small_runs import instead_of_mnist
+from small_runs import Answer, Call
 
 import metareplay as mr
 from metareplay import cli, loop
@@ -19,35 +18,6 @@ from metareplay.streams import images as image_streams
 
 SMALL = ["--tasks", "2", "--examples", "5", "--test-examples", "20"]
 MER = ["run", "mer", "rotations", *SMALL, "--s", "2", "--k", "3"]
-
-
-@dataclass(frozen=True)
-class Answer:
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Answer]
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
-    """`metareplay` with these words after it, in an empty folder, with small images instead of MNIST."""
-    instead_of_mnist(monkeypatch)
-    monkeypatch.chdir(tmp_path)
-    threads = torch.get_num_threads()
-
-    def called(*words: str) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["metareplay", *words])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        printed = capsys.readouterr()
-        assert isinstance(stopped.value.code, int)
-        return Answer(stopped.value.code, printed.out, printed.err)
-
-    yield called
-    torch.set_num_threads(threads)
 
 
 def results(document: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import metareplay as mr
 from metareplay.experiment import LEARNERS, MEMORIES, STREAMS, Experiment
 from metareplay.learners import LEARNERS as KINDS
 from metareplay.paper.best import WITH_MEMORY, WITHOUT_MEMORY
+from metareplay.paper.tables import TABLES
 
 every_learner = pytest.mark.parametrize("learner", LEARNERS)
 every_stream = pytest.mark.parametrize("stream", STREAMS)
@@ -169,3 +170,67 @@ def test_every_option_of_a_learner_is_taken(learner: str) -> None:
     given = {name: getattr(default, name) for name in own}
     one, _ = Experiment(learner=learner, hidden=(6,), tasks=2, options=given).build()
     assert one.settings() == default.settings()
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("alignment", [0, 2])
+def test_start_is_the_run_that_is_described(full: bool, alignment: int) -> None:
+    given = Experiment(
+        tasks=3, examples=4, hidden=(6,), memory=4, test_examples=5, full_matrix=full, alignment=alignment
+    )
+    work = given.start()
+    key = work.key
+    assert work.learner.seen == 0
+    list(work.steps())
+    record = work.record()
+    assert record.key == key
+    assert np.isnan(record.accuracy).any() != full
+    assert (record.alignment is not None) == bool(alignment)
+    assert record.alignment is None or record.alignment["samples"] == alignment
+    learner, stream = given.build()
+    assert record.weights == mr.run(learner, stream).weights  # what is measured changes nothing
+
+
+def test_the_key_says_whether_gradients_are_compared_and_the_whole_matrix_is_measured() -> None:
+    plain = Experiment(hidden=(6,))
+    assert replace(plain, full_matrix=True).start().key != plain.start().key
+    two = replace(plain, tasks=2)
+    assert replace(two, full_matrix=True).start().key == two.start().key  # the metrics need all of it
+    keys = {replace(plain, alignment=samples).start().key for samples in (0, 1, 5)}
+    assert len(keys) == 3
+
+
+def test_starting_reads_no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unasked() -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("metareplay.streams.images.mnist", unasked)
+    assert Experiment().start().key
+    assert Experiment().work() > 0
+
+
+MORE_WORK: dict[str, dict[str, Any]] = {
+    "tasks": {"tasks": 40},
+    "examples": {"examples": 2000},
+    "a larger batch": {"options": {"k": 101}},
+    "more batches": {"options": {"s": 20}},
+    "every task after every task": {"full_matrix": True},
+}
+
+
+@pytest.mark.parametrize("more", MORE_WORK.values(), ids=MORE_WORK.keys())
+def test_more_is_more_work(more: dict[str, Any]) -> None:
+    few = Experiment(test_examples=1000)
+    assert replace(few, **more).work() > few.work()
+    assert replace(few, test_examples=2000, **more).work() > replace(few, **more).work()
+
+
+def test_learners_that_step_more_often_are_more_work() -> None:
+    work = {learner: Experiment(learner=learner, memory=5120).work() for learner in LEARNERS}
+    assert work["online"] < work["er"] < work["mer"]
+    assert work["gem"] > Experiment(learner="gem", memory=500).work() > work["online"]
+
+
+def test_the_work_of_everything_in_the_paper_is_known() -> None:
+    for make in TABLES.values():
+        assert all(cell.experiment.work() > 0 for cell in make().cells)

@@ -1,6 +1,5 @@
 import json
 import math
-import multiprocessing
 import random
 import signal
 import time
@@ -15,7 +14,7 @@ import torch
 from every_learner import assert_same_state, state
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_runs import EXAMPLES, HELD, MAKE, TASKS, mer, rotations, run_saving_always, small_images
+from small_runs import EXAMPLES, HELD, MAKE, TASKS, mer, rotations, run_saving_always, server_of_processes, small_images
 from torch import Tensor, nn
 
 import metareplay as mr
@@ -329,9 +328,7 @@ def test_an_example_that_is_undone_does_not_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["mer", "ewc"])
 def test_killed_at_random_moments_it_ends_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other processes do the work; they are killed while they compute or save, whatever they are doing."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["small_runs"])
+    server = server_of_processes(monkeypatch)
     moments = random.Random(name)
     path = tmp_path / "run.ckpt"
     for _ in range(2):

@@ -1,6 +1,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,10 @@ from PIL import Image
 from small_runs import ALIGNED, RECORD
 
 import metareplay as mr
-from metareplay.plots import plot_alignment, plot_tasks
+from metareplay.experiment import Experiment
+from metareplay.paper.results import Result
+from metareplay.paper.tables import TABLES, Cell, Published
+from metareplay.plots import plot_alignment, plot_matrices, plot_memory, plot_tasks
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 100])
@@ -80,3 +84,116 @@ def test_without_matplotlib_we_say_how_to_get_it(tmp_path: Path, monkeypatch: py
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(mr.MetareplayError, match=r"pip install 'metareplay\[plots\]'"):
         plot_tasks({"one": RECORD}, tmp_path / "picture.png", "Tasks")
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that would have been saved."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *_, **__: figures.append(self))
+    return figures
+
+
+# Every task after every task
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 20, 100])
+@pytest.mark.parametrize("count", [1, 4])
+def test_matrices_are_pictured_side_by_side(tasks: int, count: int, tmp_path: Path) -> None:
+    accuracy = np.linspace(0, 100, (tasks + 1) * tasks).reshape(tasks + 1, tasks)
+    accuracy[0, -1] = np.nan
+    records = {f"learner {number}": replace(RECORD, accuracy=accuracy) for number in range(count)}
+    plot_matrices(records, tmp_path / "picture.png", "Tasks")
+    with Image.open(tmp_path / "picture.png") as picture:
+        assert (picture.format, picture.height) == ("PNG", 600)
+
+
+def test_a_row_is_a_task_and_a_column_is_how_many_were_learned(tmp_path: Path, drawn: list[Figure]) -> None:
+    plot_matrices({"one": RECORD, "two": RECORD}, tmp_path / "picture.png", "Tasks")
+    (figure,) = drawn
+    one, two, colours = figure.axes
+    assert (one.get_title(), two.get_title()) == ("one: RA 75.0", "two: RA 75.0")
+    assert colours.get_ylabel() == "test accuracy (%)"
+    (image,) = one.images
+    np.testing.assert_array_equal(image.get_array(), [[10, 90, 70], [10, 30, 80]])
+    assert tuple(image.get_extent()) == (-0.5, 2.5, 2.5, 0.5)
+    assert image.get_clim() == (0, 100)
+    assert ([*one.get_xticks()], [*one.get_yticks()]) == ([0, 1, 2], [1, 2])
+    (steps,) = one.lines  # down and then right: at its right the task has been learned
+    corners: Any = steps.get_xydata()
+    assert corners.tolist() == [[0.5, 0.5], [0.5, 1.5], [1.5, 1.5], [1.5, 2.5], [2.5, 2.5]]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "ticks"),
+    [(1, [1]), (10, [*range(1, 11)]), (20, [1, 5, 10, 15, 20]), (100, [1, *range(10, 101, 10)])],
+)
+def test_not_too_many_tasks_are_numbered(tasks: int, ticks: list[int], tmp_path: Path, drawn: list[Figure]) -> None:
+    plot_matrices({"one": replace(RECORD, accuracy=np.zeros((tasks + 1, tasks)))}, tmp_path / "picture.png", "Tasks")
+    assert drawn[0].axes[0].get_yticks().tolist() == ticks
+    assert drawn[0].axes[0].get_xticks().tolist() == [0, *ticks]
+
+
+# Memory
+
+
+def in_memory(model: str, memory: int, ours: tuple[float, ...], paper: float | None, column: str = "Here") -> Result:
+    published = None if paper is None else Published(paper, 0.1)
+    return Result(Cell(model, memory, column, "ra", range(5), published, Experiment()), ours)
+
+
+def points(figure: Figure, panel: int = 0) -> list[list[list[float]]]:
+    """The lines of a panel that are not marks between memory sizes or the legend's."""
+    lines: list[Any] = [line for line in figure.axes[panel].lines if line.get_marker() not in ("None", "_")]
+    return [np.nan_to_num(line.get_xydata(), nan=-1).round(3).tolist() for line in lines if len(line.get_xdata())]
+
+
+def test_ours_are_lines_over_memory_and_the_papers_are_around_them(tmp_path: Path, drawn: list[Figure]) -> None:
+    found = [
+        in_memory("MER", 5120, (90.0, 92.0), 90.5),
+        in_memory("MER", 200, (70.0,), None),
+        in_memory("GEM", 200, (60.0,), 61.0),
+        replace(in_memory("GEM", 200, (1.0,), 1.0), cell=replace(in_memory("GEM", 1, (), 1.0).cell, metric="la")),
+    ]
+    plot_memory(found, tmp_path / "picture.png", "Memory")
+    axes = drawn[0].axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["200", "5120"]
+    assert points(drawn[0]) == [
+        [[-0.175, 70], [0.825, 91]],
+        [[-0.175, -1], [0.825, 90.5]],
+        [[0.175, 60]],
+        [[0.175, 61]],
+    ]
+    bars: Any = axes.containers[0]
+    assert bars.lines[2][0].get_segments()[1][:, 1].round(3).tolist() == [89.586, 92.414]  # a deviation either way
+
+
+def test_a_model_without_numbers_in_a_panel_is_left_out_of_it(tmp_path: Path, drawn: list[Figure]) -> None:
+    found = [in_memory("MER", 200, (70.0,), 71.0), in_memory("GEM", 500, (60.0,), 61.0, "There")]
+    plot_memory(found, tmp_path / "picture.png", "Memory")
+    assert [[line for line in points(drawn[0], panel) if line] for panel in (0, 1)] == [
+        [[[-0.175, 70]], [[-0.175, 71]]],
+        [[[0.175, 60]], [[0.175, 61]]],
+    ]
+    assert [axes.get_title() for axes in drawn[0].axes] == ["Here", "There"]
+    assert [label.get_text() for label in drawn[0].axes[1].get_xticklabels()] == ["500"]
+
+
+def test_every_model_of_the_paper_has_its_own_look(tmp_path: Path, drawn: list[Figure]) -> None:
+    found = [Result(cell, (80.0,)) for cell in TABLES["table-6"]().cells]
+    found += [in_memory(f"another {number}", 200, (70.0,), None) for number in range(9)]
+    models = {one.cell.model for one in found}
+    plot_memory(found, tmp_path / "picture.png", "Memory")
+    (legend,) = drawn[0].legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names[-1] == "hollow: the paper's"
+    assert set(names[:-1]) == models
+    looks = {(line.get_color(), line.get_marker()) for line in legend.get_lines()[:-1]}
+    assert len(looks) == len(models)
+
+
+def test_the_picture_of_table_6_is_a_picture(tmp_path: Path) -> None:
+    found = [Result(cell, (80.0, 81.0)) for cell in TABLES["table-6"]().cells]
+    plot_memory(found, tmp_path / "picture.png", "Memory")
+    with Image.open(tmp_path / "picture.png") as picture:
+        assert (picture.format, picture.size) == ("PNG", (2310, 900))

@@ -1,5 +1,8 @@
 import json
 import math
+import platform
+import re
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +15,12 @@ from hypothesis import strategies as st
 from small_runs import ALIGNED, RECORD
 
 import metareplay as mr
-from metareplay.record import run_key
+from metareplay.metrics import needed
+from metareplay.record import run_key, versions
 
 nan = math.nan
 NOT_MEASURED = replace(RECORD, accuracy=np.array([[10.0, nan], [nan, 30.0], [70.0, nan]]))
+ENDS = ("first", "before", "after", "last")
 NO_TESTS = replace(RECORD, accuracy=np.zeros((1, 0)))
 
 
@@ -53,6 +58,41 @@ def test_what_was_not_measured_is_null_in_the_file(tmp_path: Path) -> None:
     document = json.loads(text)
     assert document["accuracy"] == [[10.0, None], [None, 30.0], [70.0, None]]
     assert (document["ra"], document["la"], document["bti"], document["fti"]) == (None,) * 4
+
+
+@pytest.mark.parametrize("tasks", [0, 1, 2, 3, 7])
+@pytest.mark.parametrize("full", [False, True])
+def test_compact_it_holds_the_same(tasks: int, full: bool) -> None:
+    measured = np.random.default_rng(tasks).integers(0, 10_001, (tasks + 1, tasks)) / 100  # of 10,000 test examples
+    accuracy = measured if full else np.where(needed(tasks), measured, nan)
+    record = replace(RECORD, accuracy=accuracy)
+    document = json.loads(json.dumps(record.to_json(compact=True), allow_nan=False))
+    read = mr.Record.from_json(document)
+    assert read == record
+    np.testing.assert_array_equal(read.accuracy, accuracy)
+    assert read.accuracy.shape == accuracy.shape
+    short = isinstance(document["accuracy"], dict)
+    assert short == (not full or tasks <= 2)  # of up to two tasks the metrics need everything
+    if short:
+        assert {name: len(row) for name, row in document["accuracy"].items()} == dict.fromkeys(ENDS, tasks)
+
+
+def test_compact_a_matrix_with_more_or_less_than_the_metrics_need_is_kept_as_it_is() -> None:
+    for record in (NOT_MEASURED, replace(RECORD, accuracy=np.full((4, 3), nan))):
+        assert record.to_json(compact=True) == record.to_json()
+
+
+def test_compact_it_has_nine_digits_after_the_point() -> None:
+    record = replace(RECORD, accuracy=RECORD.accuracy / 3)
+    read = mr.Record.from_json(record.to_json(compact=True))
+    np.testing.assert_allclose(read.accuracy, record.accuracy, rtol=0, atol=1e-9)
+    assert read.key == record.key
+
+
+def test_the_key_says_whether_more_was_measured_than_the_metrics_need() -> None:
+    whole = np.random.default_rng(0).random((4, 3))
+    full, partial = (replace(RECORD, accuracy=each) for each in (whole, np.where(needed(3), whole, nan)))
+    assert full.key != partial.key == replace(partial, accuracy=np.full((4, 3), nan)).key
 
 
 def test_the_file_says_metrics_and_everything_that_ran(tmp_path: Path) -> None:
@@ -129,6 +169,8 @@ DAMAGED: dict[str, Callable[[dict[str, Any]], object]] = {
     "ragged": spoiled(accuracy=[[1.0], [1.0, 2.0]]),
     "words": spoiled(accuracy=[["much"]]),
     "no rows": spoiled(accuracy=5),
+    "a row missing": spoiled(accuracy={"first": [1.0], "before": [1.0], "after": [1.0]}),
+    "a row too long": spoiled(accuracy={"first": [1.0], "before": [1.0, 2.0], "after": [1.0], "last": [1.0]}),
     "a list": lambda document: [document],
     "a number": lambda _: 5,
     "something else": lambda _: {"name": "a package", "version": "1.0"},
@@ -184,3 +226,52 @@ def test_a_folder_that_cannot_be_written_is_named_in_one_line(tmp_path: Path) ->
     (tmp_path / "file").touch()
     with pytest.raises(mr.MetareplayError, match=r"cannot write .*file/MER-Rotations.*; .*choose another place"):
         RECORD.write(tmp_path / "file")
+
+
+UNREADABLE = {
+    "of another format": json.dumps(RECORD.to_json() | {"format": 2}),
+    "damaged": json.dumps(RECORD.to_json())[:200],
+    "something else": "5",
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_a_file_in_its_place_that_it_cannot_read_is_left_alone(content: str, tmp_path: Path) -> None:
+    there = tmp_path / f"{RECORD.name}.json"
+    there.write_text(content)
+    for record in (RECORD, replace(RECORD, date="later")):
+        written = record.write(tmp_path)
+        assert written == tmp_path / f"format1-{RECORD.name}.json"
+        assert mr.Record.read(written) == record
+    assert there.read_text() == content
+    assert set(tmp_path.iterdir()) == {there, written}
+
+
+def test_a_record_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
+    path = RECORD.write(tmp_path)
+    assert replace(RECORD, date="later").write(tmp_path) == path
+    assert mr.Record.read(path).date == "later"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_versions_name_the_commit_and_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = versions.__wrapped__
+    assert re.fullmatch(r"([0-9a-f]{10,}\+?)?", fresh()["commit"])
+    assert fresh()["processor"]
+
+    def no_git(*_: object, **__: object) -> None:
+        raise FileNotFoundError("git")
+
+    def no_file(*_: object) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(subprocess, "run", no_git)
+    monkeypatch.setattr(Path, "read_text", no_file)
+    assert fresh() == fresh() | {"commit": "", "processor": platform.processor() or platform.machine()}
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+    assert fresh()["commit"] == ""
+
+
+def test_versions_are_those_of_the_first_time_they_were_asked_for() -> None:
+    assert versions() is versions()

@@ -6,7 +6,10 @@ from rich.console import Console
 from small_runs import ALIGNED, RECORD
 
 import metareplay as mr
-from metareplay.report import duration, spread, table
+from metareplay.experiment import Experiment
+from metareplay.paper.results import Result
+from metareplay.paper.tables import Cell, Published
+from metareplay.report import duration, paper_table, spread, table
 
 
 def shown(groups: dict[str, list[mr.Record]]) -> str:
@@ -62,3 +65,47 @@ def test_the_table_has_the_mean_dot_product_if_it_was_measured() -> None:
     assert [cells(text, name)[5] for name in ("alone", "together", "without")] == ["-0.125", "0.188 ± 0.442", "nan"]
     assert "mean dot product" in text
     assert "dot" not in shown({"without": [RECORD]})
+
+
+def paper_cell(model: str, metric: str, mean: float | None, memory: int | None = 500) -> Cell:
+    published = None if mean is None else Published(mean, 0.1)
+    return Cell(model, memory, "MNIST Rotations", metric, range(2), published, Experiment())
+
+
+def paper_shown(found: list[Result], verdicts: bool = True) -> list[list[str]]:
+    """The lines of a table below its head, cell by cell."""
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(paper_table("A title", found, verdicts))
+    lines = capture.get().splitlines()
+    assert lines[0].strip() == "A title"
+    return [
+        [cell.strip() for cell in line.strip("┃│").replace("┃", "│").split("│")] for line in lines if line[0] in "┃│"
+    ]
+
+
+FOUND = [
+    Result(paper_cell("Online", "ra", 70.0, None), (71.0, 73.0)),
+    Result(paper_cell("Online", "bti", -3.0, None), (-5.0, -5.0)),
+    Result(paper_cell("MER", "ra", 80.0), (80.5,)),
+    Result(paper_cell("MER", "alignment", None), (0.25, 0.25)),
+]
+
+
+def test_a_table_of_the_paper_has_ours_the_papers_and_the_verdict() -> None:
+    assert paper_shown(FOUND) == [
+        ["", "", "MNIST Rotations", "MNIST Rotations", "MNIST Rotations"],
+        ["model", "memory", "RA", "BTI", "dot product"],
+        ["Online", "", "72.00 ± 1.41", "-5.00 ± 0.00", "-"],
+        ["", "", "paper 70.00 ± 0.10", "paper -3.00 ± 0.10", ""],
+        ["", "", "+2.00 better", "-2.00 worse", ""],
+        ["MER", "500", "80.50 [1]", "-", "+0.250 ± 0.000"],
+        ["", "", "paper 80.00 ± 0.10", "", "paper -"],
+        ["", "", "+0.50 within", "", ""],
+    ]
+
+
+def test_a_miniature_of_a_table_has_no_verdicts() -> None:
+    words = " ".join(word for row in paper_shown(FOUND, verdicts=False) for word in row)
+    assert "paper 80.00 ± 0.10" in words
+    assert not any(verdict in words for verdict in ("better", "worse", "within"))

@@ -44,9 +44,10 @@ def draw_memory(found: Sequence[Result], path: Path) -> None:
 
 
 def draw_alignment(found: Sequence[Result], path: Path) -> None:
-    """ER beside MER, on Rotations, first seed."""
+    """ER beside MER, on Rotations, first seed; nothing where that has not been run."""
     records = {one.cell.model: one.records[0] for one in found if one.cell.column == "MNIST Rotations"}
-    plot_alignment(records, path, "MNIST Rotations: gradients of incoming examples against past ones (one seed)")
+    if records:
+        plot_alignment(records, path, "MNIST Rotations: gradients of incoming examples against past ones (one seed)")
 
 
 FIGURES = {

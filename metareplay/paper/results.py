@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -49,7 +50,7 @@ class Result:
         Within: the larger of 1 point and twice the published deviation. For dot products (table 4): where the paper's
         is negative, ours is too, at most ten times as large or as small; where it is positive, near zero or above.
         """
-        if self.cell.published is None or self.difference is None:
+        if self.cell.published is None or self.difference is None or math.isnan(self.difference):
             return None
         published, ours = self.cell.published, self.mean
         if self.cell.metric == "alignment":
@@ -105,7 +106,7 @@ def shown_cells(table: Table) -> list[Cell]:
 
 
 def as_document(table: Table, found: Sequence[Result]) -> dict[str, Any]:
-    """A table as plain JSON values: a list of its numbers."""
+    """A table as plain JSON values: a list of its numbers; null where something was not measured."""
     return {
         "table": table.name,
         "title": table.title,
@@ -115,12 +116,12 @@ def as_document(table: Table, found: Sequence[Result]) -> dict[str, Any]:
                 "memory": one.cell.memory,
                 "column": one.cell.column,
                 "metric": one.cell.metric,
-                "mean": one.mean,
-                "std": one.std,
+                "mean": _plain(one.mean),
+                "std": _plain(one.std),
                 "seeds": len(one.values),
-                "values": one.values,
+                "values": [_plain(value) for value in one.values],
                 "published": None if one.cell.published is None else one.cell.published._asdict(),
-                "difference": one.difference,
+                "difference": _plain(one.difference),
                 "verdict": one.verdict,
             }
             for one in found
@@ -195,7 +196,7 @@ def published(result: Result) -> str:
 
 def remark(result: Result) -> str:
     """The difference and the verdict."""
-    if result.difference is None:
+    if result.verdict is None:
         return ""
     digits = 3 if result.cell.metric == "alignment" else 2
     return f"{result.difference:+.{digits}f} {result.verdict}"
@@ -212,6 +213,10 @@ def _number(result: Result, value: float) -> str:
     if result.cell.metric == "alignment":
         return f"{value:+.3f}"
     return f"{value:+.2f}" if result.cell.metric == "bti" else f"{value:.2f}"
+
+
+def _plain(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else value
 
 
 def _spread(result: Result, value: float | None) -> str:
