@@ -18,7 +18,7 @@ from metareplay import demo as demonstration
 from metareplay.errors import MetareplayError
 from metareplay.experiment import IMAGES, LEARNERS, MEMORIES, STREAMS, Experiment
 from metareplay.files import write_text
-from metareplay.jobs import carry_out_all, count_jobs
+from metareplay.jobs import carry_out_all, count_jobs, keys_of
 from metareplay.paper.document import document
 from metareplay.paper.figures import FIGURES, PICTURES
 from metareplay.paper.results import as_document, needed_runs, results, summary, write_table
@@ -187,7 +187,7 @@ def paper(
     runs = [run for one in tables for run in needed_runs(one, seeds, **changes)]
     if only_records:
         kept = Records(records)
-        found: Iterator[Record | None] = iter([kept.find(one.start().key) for _, one in runs])
+        found: Iterator[Record | None] = iter([kept.find(key) for key in keys_of([one for _, one in runs])])
     else:
         found = iter(carry_out_all(runs, records, aside, jobs=count_jobs(jobs), fresh=fresh))
     documents, every = [], {}

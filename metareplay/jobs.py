@@ -59,7 +59,7 @@ def carry_out_all(
     With a `pool` of your own (processes, a cluster) only whole runs are counted.
     """
     versions()  # the commit as it is now, whatever becomes of the files while this runs
-    keys = [experiment.start().key for _, experiment in experiments]
+    keys = keys_of([experiment for _, experiment in experiments])
     wanted = dict(zip(keys, experiments, strict=True))
     done = {} if fresh else _finished(wanted, Records(folder))
     due = sorted(wanted.keys() - done.keys(), key=lambda key: (-wanted[key][1].work(), keys.index(key)))
@@ -82,6 +82,12 @@ def carry_out_all(
                 work.cancel()
     done |= {key: work.result() for key, work in works.items()}
     return [done[key] for key in keys]
+
+
+def keys_of(experiments: Sequence[Experiment]) -> list[str]:
+    """The key of each; of equal ones only the first is built to find it."""
+    found = {text: one.start().key for text, one in {repr(one): one for one in experiments}.items()}
+    return [found[repr(one)] for one in experiments]
 
 
 def carry_out(experiment: Experiment, folder: Path, fresh: bool = False, line: "_Line | None" = None) -> Record:

@@ -22,24 +22,22 @@ class Records:
 
     def __init__(self, folder: Path) -> None:
         self._files = {path.stem.rpartition("-")[2]: path for path in sorted(folder.glob("*.json"))}
-        self._packed: dict[str, Record] = {}
-        self._left_alone: set[Path] = set()
+        self._known: dict[str, Record] = {}
         for path in sorted(folder.glob("*.jsonl")):
             try:
-                self._packed |= {record.key: record for record in unpack(path)}
+                self._known |= {record.key: record for record in unpack(path)}
             except MetareplayError as error:
                 logger.warning("%s", error)
 
     def find(self, key: str) -> Record | None:
         """The record of a finished run; None if there is none yet."""
-        path = self._files.get(key)
-        if path is not None and path not in self._left_alone:
+        path = self._files.pop(key, None)
+        if path is not None:
             try:
-                return Record.read(path)
+                self._known[key] = Record.read(path)
             except MetareplayError as error:
-                self._left_alone.add(path)
                 logger.warning("%s; it is left alone", error)
-        return self._packed.get(key)
+        return self._known.get(key)
 
 
 def pack(records: Iterable[Record], path: Path) -> None:
