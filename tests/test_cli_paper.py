@@ -342,3 +342,13 @@ def test_killed_at_random_moments_the_table_is_the_same(
         assert record.weights == undisturbed[key].weights
         np.testing.assert_array_equal(record.accuracy, undisturbed[key].accuracy)
     assert not list((tmp_path / "runs").glob(".*.ckpt"))
+
+
+def test_the_results_page_is_what_the_committed_records_give(call: Call, tmp_path: Path) -> None:
+    root = Path(__file__).parents[1]
+    answer = call(
+        *("paper", "all", "--only-records", "--records", str(root / "results")),
+        *("--out", "out", "--document", "page.md"),
+    )
+    assert answer.code == 0
+    assert (tmp_path / "page.md").read_text() == (root / "docs" / "results.md").read_text()

@@ -736,9 +736,15 @@ def add_pixel(group: Group, p: Index, width: Index, found: Array, at: Index, ane
     if anew:
         fill(found, at, width, found.dtype.type(0))
     for e in range(group.starts[p], group.starts[p + 1]):
-        x, i = splat(group.values[e]), group.items[e]
-        for j in range(0, width, LANES):
-            store(found, at, j, multiply_add(x, load(group.deltas, i, j), load(found, at, j)))
+        add_row(found, at, group.values[e], group.deltas, group.items[e], width)
+
+
+@compiled
+def add_row(out: Array, o: Index, x: float, matrix: Array, r: Index, width: Index) -> None:
+    """out[o] += x matrix[r]."""
+    by = splat(x)
+    for j in range(0, width, LANES):
+        store(out, o, j, multiply_add(by, load(matrix, r, j), load(out, o, j)))
 
 
 @compiled
@@ -766,9 +772,7 @@ def first_layer(net: Net, group: Group, count: Index) -> None:
         fill(group.sums, i, width, net.rows.dtype.type(0))
     for p in range(net.inputs[0] + 1):
         for e in range(group.starts[p], group.starts[p + 1]):
-            x, i = splat(group.values[e]), group.items[e]
-            for j in range(0, width, LANES):
-                store(group.sums, i, j, multiply_add(x, load(net.rows, p, j), load(group.sums, i, j)))
+            add_row(group.sums, group.items[e], group.values[e], net.rows, p, width)
 
 
 @compiled
@@ -776,9 +780,7 @@ def add_outer(net: Net, layer: Index, share: float, found: Array, first: Index) 
     """Add share * x d' to the rows of a layer after the first in found, where all layers' rows start at `first`."""
     for t in range(net.active.counts[layer] + 1):
         p = first + net.active.picks[layer, t]
-        x = splat(share * net.active.values[layer, t])
-        for j in range(0, net.widths[layer], LANES):
-            store(found, p, j, multiply_add(x, load(net.deltas, layer, j), load(found, p, j)))
+        add_row(found, p, share * net.active.values[layer, t], net.deltas, layer, net.widths[layer])
 
 
 @compiled
