@@ -1,6 +1,7 @@
 """The command line. It reads options and shows results; it holds no logic of its own."""
 
 import json
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -283,8 +284,13 @@ def main() -> None:
 def _summary(records: list[Record]) -> dict[str, Any]:
     names = ("ra", "la", "bti", "fti", *(["dot"] if records[0].alignment else []))
     values = {name: [getattr(record, name) for record in records] for name in names}
-    metrics = {name: {"mean": fmean(found), "std": stdev(found)} for name, found in values.items()}
+    metrics = {name: {"mean": _or_none(fmean(found)), "std": _or_none(stdev(found))} for name, found in values.items()}
     return {"summary": metrics, "records": [record.to_json() for record in records]}
+
+
+def _or_none(value: float) -> float | None:
+    """JSON has no NaN."""
+    return None if math.isnan(value) else value
 
 
 def _print_table(rows: Table) -> None:
