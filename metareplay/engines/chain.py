@@ -139,7 +139,8 @@ def _unwrap(module: nn.Module) -> list[nn.Module]:
 
 
 def _hooked(module: nn.Module) -> bool:
-    """Whether calling the module does more than its forward pass."""
-    return bool(
+    """Whether calling the module does more than its forward pass, or its gradients are changed."""
+    of_gradients = any(p._backward_hooks or p._post_accumulate_grad_hooks for p in module.parameters())
+    return of_gradients or bool(
         module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
     )

@@ -53,7 +53,7 @@ class CpuEngine(Engine):
 
     def execute(self, plan: Plan, table: Table, pull: Pull | None = None) -> Outcome:
         """At full speed first; if an example failed, again from the start, carefully, up to that example."""
-        if not self._fits(table, plan.rows, vectors=pull is not None):
+        if not self._fits(table, vectors=pull is not None or self._by_batch):
             return self._plain.execute(plan, table, pull)
         if self._by_batch:
             return self._plain.execute(plan, table, pull, self._differentiate)
@@ -78,7 +78,7 @@ class CpuEngine(Engine):
     def gradients(self, table: Table, groups: list[Ints], example: int) -> Gradients:
         """One pass over all the groups."""
         rows = np.concatenate(groups)
-        if not self._fits(table, rows, vectors=True):
+        if not self._fits(table, vectors=True):
             return self._plain.gradients(table, groups, example)
         sizes = np.array([len(group) for group in groups])
         return self._gradients(table, rows, np.repeat(1 / sizes, sizes), np.cumsum([0, *sizes]))
@@ -96,7 +96,8 @@ class CpuEngine(Engine):
         """By the kernel, for inputs that are vectors to the first layer and of one task's part."""
         chain = self.chains[int(tasks[0]) if self._apart and len(tasks) else 0]
         dtypes = (torch.uint8, self.weights.dtype)
-        one_part = not self._apart or len(tasks.unique()) == 1
+        alike = len({chain.widths[-1] for chain in self.chains}) == 1  # else the module pads what a task has not
+        one_part = not self._apart or (alike and len(tasks.unique()) == 1)
         if not one_part or not chain.takes(xs.shape[1:]) or xs.dtype not in dtypes or len(xs) < MANY:
             return self._plain.outputs(xs, tasks)
         return self._kernel(chain).outputs(chain, xs.flatten(1))
@@ -110,13 +111,14 @@ class CpuEngine(Engine):
     def _chain(self, table: Table, rows: Ints) -> Chain:
         return self.chains[int(table.tasks[rows[0]]) if self._apart else 0]
 
-    def _fits(self, table: Table, rows: Ints, vectors: bool) -> bool:
+    def _fits(self, table: Table, vectors: bool) -> bool:
         """Whether the kernel can do this; if not, torch does the arithmetic from now on.
 
-        Inputs must be vectors to the first layer. Where tasks have parts of their own, rows must be of one task, and
-        vectors of the size of all weights have no place.
+        Inputs must be vectors to the first layer. Where tasks have parts of their own, plans must be of one task, as
+        those of learners without a memory are, and vectors of the size of all weights have no place. Neither depends on
+        what was drawn: pieces of any size, and a learner that was loaded, give the same weights.
         """
-        one_part = not self._apart or (not vectors and len(np.unique(table.tasks.numpy()[rows])) == 1)
+        one_part = not self._apart or (not vectors and table.capacity == 0)
         if not one_part or not self.chains[0].takes(table.xs.shape[1:]):
             self.name = self._plain.name
         return self.name == "cpu"
@@ -201,7 +203,7 @@ class _Kernel:
             if not self._code.group_gradients(
                 self._net, self._table, self._targets(table), rows, shares.astype(self._dtype), ends, self._group, found
             ):
-                found.fill(np.nan)
+                found = np.full_like(found, np.nan)  # not in the room itself, parts of which are only ever zero
                 self.clear()
         return _PackedGradients(self, chain, found.reshape(count, -1))
 

@@ -271,3 +271,59 @@ def test_any_share_of_zeros_in_the_inputs(zeros: float, k: int) -> None:
     for learner in learners:
         learner.observe_many(xs, ys)
     torch.testing.assert_close(learners[0].weights.theta, learners[1].weights.theta, rtol=1e-12, atol=1e-12)
+
+
+def two_heads() -> mr.networks.MultiHead:
+    """Heads right above a ReLU, so that each task's way is a chain."""
+    body = nn.Sequential(mr.networks.mlp(6, (8,), 7, seed=1), nn.ReLU())
+    return mr.networks.MultiHead(body, features=7, classes=(3, 4), seed=2)
+
+
+@pytest.mark.parametrize("options", [{"optimizer": "adam"}, {"clip": 0.5}], ids=str)
+def test_a_step_on_all_weights_where_tasks_have_parts_of_their_own(options: dict[str, object]) -> None:
+    xs, ys = examples(10)
+    learners = [mr.ER(two_heads(), memory=mr.Reservoir(5), k=3, engine=e, **options) for e in ("torch", "auto")]  # type: ignore[arg-type]
+    for learner in learners:
+        learner.observe_many(xs, ys, task=0)
+    assert torch.equal(learners[0].weights.theta, learners[1].weights.theta)
+
+
+def test_outputs_of_heads_with_fewer_classes_have_one_shape_however_many() -> None:
+    learner, (xs, _) = mr.Online(two_heads()), examples(200)
+    torch.testing.assert_close(learner.outputs(xs, task=0)[:20], learner.outputs(xs[:20], task=0))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_with_heads_pieces_of_any_size_and_a_loaded_learner_give_the_same_weights(seed: int, tmp_path: Path) -> None:
+    xs, ys = examples(60)
+    tasks = torch.arange(60) // 30
+    found = []
+    for size in (60, 7, 1):
+        learner: mr.Learner = mr.MER(two_heads(), memory=mr.Reservoir(10), lr=0.1, beta=0.5, s=1, k=2, seed=seed)
+        for part in torch.arange(60).split(size):
+            learner.observe_many(xs[part], ys[part], tasks[part])
+            learner.save(tmp_path / "run.ckpt")
+            learner = mr.load(tmp_path / "run.ckpt", two_heads())
+        found.append(learner.weights.theta)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_gem_goes_on_after_an_example_whose_loss_is_not_finite() -> None:
+    net = mr.networks.mlp(6, (8, 40), 3).double()  # the first layer is not the widest
+    with torch.no_grad():
+        net[1].weight.mul_(10)  # type: ignore[operator]
+    learner, (xs, ys) = mr.GEM(net, memory=mr.Ring(10, tasks=2), engine="cpu"), examples()
+    learner.observe_many(xs[:20].double(), ys[:20], torch.arange(20) // 10)
+    with pytest.raises(mr.NonFiniteError):
+        learner.observe(torch.full((6,), 1.7e308, dtype=torch.float64), 0, task=1)
+    learner.observe(xs[20].double(), ys[20], task=1)
+    assert learner.seen == 21
+
+
+def test_a_hook_on_a_parameter_is_obeyed() -> None:
+    net, (xs, ys) = mr.networks.mlp(6, (8,), 3), examples()
+    net[1].weight.register_hook(torch.zeros_like)  # type: ignore[operator]
+    before = net[1].weight.detach().clone()  # type: ignore[operator]
+    mr.Online(net, lr=0.1).observe_many(xs, ys)
+    assert torch.equal(net[1].weight, before)  # type: ignore[arg-type]
