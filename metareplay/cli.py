@@ -4,8 +4,9 @@ import json
 import math
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Annotated, Any
 
 import torch
@@ -20,6 +21,7 @@ from metareplay.errors import MetareplayError
 from metareplay.experiment import IMAGES, LEARNERS, MEMORIES, STREAMS, Experiment
 from metareplay.files import write_text
 from metareplay.jobs import carry_out_all, count_jobs, keys_of
+from metareplay.metrics import deviation
 from metareplay.paper.document import document
 from metareplay.paper.figures import FIGURES, PICTURES
 from metareplay.paper.results import as_document, needed_runs, results, summary, write_table
@@ -157,7 +159,7 @@ def demo(
 def paper(
     names: Annotated[list[str] | None, typer.Argument(help="What --list names, or all.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="Name the tables and figures.")] = False,
-    seeds: Annotated[int | None, typer.Option(help="Seeds for each number; default: the paper's.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Seeds for each number; default: the paper's, 5 if long.")] = None,
     jobs: Annotated[str, typer.Option(help="Runs at a time: a number, or auto for one on each core.")] = "auto",
     records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
     out: Annotated[Path, typer.Option(help="Folder for tables (Markdown, CSV, JSON) and pictures.")] = Path("paper"),
@@ -181,10 +183,14 @@ def paper(
             raise MetareplayError(f"no {name!r} in the paper: use one of {', '.join(everything)}, all")
     if seeds is not None and seeds < 1:
         raise MetareplayError(f"--seeds {seeds}: run at least one")
-    wanted = list(everything) if "all" in names else names
+    wanted = list(everything) if "all" in names else list(dict.fromkeys(names))
     sizes = {"tasks": tasks, "examples": examples, "test_examples": test_examples}
     changes = {name: size for name, size in sizes.items() if size is not None}
     tables = [TABLES[name]() if name in TABLES else FIGURES[name].table() for name in wanted]
+    if changes:
+        sizes_given = ", ".join(f"{name} {size}" for name, size in changes.items())
+        note = f"A miniature ({sizes_given}): not to be compared with the paper's."
+        tables = [replace(one, notes=(note, *one.notes)) for one in tables]
     runs = [run for one in tables for run in needed_runs(one, seeds, **changes)]
     if only_records:
         kept = Records(records)
@@ -193,7 +199,7 @@ def paper(
         found = iter(carry_out_all(runs, records, aside, jobs=count_jobs(jobs), fresh=fresh))
     documents, every = [], {}
     for name, one in zip(wanted, tables, strict=True):
-        numbers = results(one, seeds, found)
+        numbers = results(one, seeds, found, comparable=not changes)
         every[name] = one, numbers
         if name in TABLES:
             documents.append(as_document(one, numbers))
@@ -207,8 +213,8 @@ def paper(
             continue
         write_table(one, numbers, out)
         if not as_json:
-            _print_table(paper_table(f"{one.name}: {one.title}", numbers, verdicts=not changes))
-            for note in (*one.notes, *([] if changes else [summary(numbers)])):
+            _print_table(paper_table(f"{one.name}: {one.title}", numbers))
+            for note in (*one.notes, summary(numbers)):
                 shown.print(note, highlight=False, soft_wrap=True)
     if as_json:
         _print_json({"tables": documents})
@@ -284,7 +290,7 @@ def main() -> None:
 def _summary(records: list[Record]) -> dict[str, Any]:
     names = ("ra", "la", "bti", "fti", *(["dot"] if records[0].alignment else []))
     values = {name: [getattr(record, name) for record in records] for name in names}
-    metrics = {name: {"mean": _or_none(fmean(found)), "std": _or_none(stdev(found))} for name, found in values.items()}
+    metrics = {name: {"mean": _or_none(fmean(found)), "std": deviation(found)} for name, found in values.items()}
     return {"summary": metrics, "records": [record.to_json() for record in records]}
 
 

@@ -4,6 +4,9 @@ Rows: row 0 before training, row t after task t. Columns: tasks. So accuracy[t, 
 after it was learned and accuracy[t - 1, t - 1] just before. Values in percent; NaN marks an entry nobody asked for.
 """
 
+import math
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -42,6 +45,17 @@ class Metrics:
             bti=float((last - learned).mean()),
             fti=float((before - accuracy[0]).mean()),
         )
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """The standard deviation of a sample (n - 1); None of fewer than two values, or if one is NaN.
+
+    >>> deviation([80.0, 82.0]), deviation([79.25])
+    (1.4142135623730951, None)
+    """
+    if len(values) < 2 or any(math.isnan(value) for value in values):
+        return None
+    return statistics.stdev(values)
 
 
 def needed(tasks: int) -> NDArray[np.bool_]:

@@ -24,17 +24,17 @@ class Records:
         self._files = {path.stem.rpartition("-")[2]: path for path in sorted(folder.glob("*.json"))}
         self._known: dict[str, Record] = {}
         for path in sorted(folder.glob("*.jsonl")):
-            try:
-                self._known |= {record.key: record for record in unpack(path)}
-            except MetareplayError as error:
-                logger.warning("%s", error)
+            self._known |= {record.key: record for record in unpack(path)}
 
     def find(self, key: str) -> Record | None:
         """The record of a finished run; None if there is none yet."""
         path = self._files.pop(key, None)
         if path is not None:
             try:
-                self._known[key] = Record.read(path)
+                record = Record.read(path)
+                if record.key != key:
+                    raise MetareplayError(f"{path} holds the record of another run")
+                self._known[key] = record
             except MetareplayError as error:
                 logger.warning("%s; it is left alone", error)
         return self._known.get(key)
@@ -48,10 +48,14 @@ def pack(records: Iterable[Record], path: Path) -> None:
 
 
 def unpack(path: Path) -> list[Record]:
-    """The records that `pack` wrote."""
-    try:
-        return [Record.from_json(json.loads(line)) for line in path.read_text().splitlines()]
-    except (MetareplayError, OSError, KeyError, TypeError, ValueError) as error:
-        raise MetareplayError(
-            f"{path} holds no records that this version can read ({error}); it is left alone"
-        ) from error
+    """The records that `pack` wrote; a line that cannot be read is named and left out."""
+    found = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            record = Record.from_json(json.loads(line))
+            if record.key != json.loads(line)["key"]:
+                raise MetareplayError("a record of another run than it says")
+            found.append(record)
+        except (MetareplayError, KeyError, TypeError, ValueError) as error:
+            logger.warning("%s, line %d, cannot be read (%s); it is left alone", path, number, error)
+    return found

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from metareplay.bench import Timing
+from metareplay.metrics import deviation
 from metareplay.paper.results import Result, metric_name, ours, published, remark
 from metareplay.record import Record
 
@@ -17,7 +18,8 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
     ('81.00 ± 1.41', '79.25')
     """
     mean = f"{statistics.fmean(values):.{digits}f}"
-    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
+    std = deviation(values)
+    return mean if std is None else f"{mean} ± {std:.{digits}f}"
 
 
 def table(groups: dict[str, list[Record]], title: str) -> Table:
@@ -38,7 +40,7 @@ def table(groups: dict[str, list[Record]], title: str) -> Table:
     return rows
 
 
-def paper_table(title: str, found: Sequence[Result], verdicts: bool = True) -> Table:
+def paper_table(title: str, found: Sequence[Result]) -> Table:
     """A table of the paper: in each cell our number, the paper's below it, the difference and the verdict."""
     rows = Table(title=title, title_justify="left", show_lines=True)
     rows.add_column("model", no_wrap=True)
@@ -49,14 +51,14 @@ def paper_table(title: str, found: Sequence[Result], verdicts: bool = True) -> T
     cells = {(one.cell.model, one.cell.memory, one.cell.column, one.cell.metric): one for one in found}
     for model, memory in dict.fromkeys((one.cell.model, one.cell.memory) for one in found):
         there = [cells.get((model, memory, *column)) for column in columns]
-        texts = ["-" if one is None else _paper_cell(one, verdicts) for one in there]
+        texts = ["-" if one is None else _paper_cell(one) for one in there]
         rows.add_row(model, "" if memory is None else str(memory), *texts)
     return rows
 
 
-def _paper_cell(one: Result, verdicts: bool) -> str:
+def _paper_cell(one: Result) -> str:
     lines = [f"[bold]{ours(one)}[/bold]", f"[dim]paper {published(one)}[/dim]"]
-    if verdicts and one.verdict is not None:
+    if one.verdict is not None:
         colour = {"within": "green", "better": "cyan", "worse": "red"}[one.verdict]
         lines.append(f"[{colour}]{remark(one)}[/{colour}]")
     return "\n".join(lines)

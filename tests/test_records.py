@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from small_runs import ALIGNED, RECORD
 
-import metareplay as mr
 from metareplay.metrics import needed
 from metareplay.records import Records, pack, unpack
 
@@ -92,16 +91,17 @@ def test_a_record_written_beside_one_that_cannot_be_read_is_found(
 
 
 @pytest.mark.parametrize("line", ["", "5", "[]", '"words"', "{}", '{"format": 2}', "not JSON", "\xff"])
-def test_a_packed_file_that_cannot_be_read_is_named_and_left_alone(
+def test_a_packed_line_that_cannot_be_read_is_named_and_left_alone(
     line: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "all.jsonl"
     pack([RECORD], path)
     path.write_bytes(content := path.read_bytes() + line.encode("latin-1") + b"\n")
     OTHER.write(tmp_path)
-    assert Records(tmp_path).find(OTHER.key) == OTHER
+    records = Records(tmp_path)
+    assert (records.find(OTHER.key), records.find(RECORD.key)) == (OTHER, RECORD)
     (message,) = caplog.messages
-    assert message.startswith(f"{path} holds no records that this version can read (")
+    assert message.startswith(f"{path}, line 2, cannot be read (")
     assert message.endswith("); it is left alone")
     assert "\n" not in message
     assert path.read_bytes() == content
@@ -120,6 +120,9 @@ def test_packed_and_unpacked_they_are_equal_in_the_order_of_their_names_and_once
     assert unpack(path) == []
 
 
-def test_a_packed_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(mr.MetareplayError, match=r"all.jsonl holds no records .*No such file"):
-        unpack(tmp_path / "all.jsonl")
+def test_a_record_under_the_name_of_another_run_is_named_and_not_believed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    RECORD.write(tmp_path).rename(tmp_path / f"{OTHER.name}.json")
+    assert Records(tmp_path).find(OTHER.key) is None
+    assert "holds the record of another run; it is left alone" in caplog.text

@@ -49,21 +49,23 @@ class CpuEngine(Engine):
         self.name = "cpu"
         self._plain = plain
         self._by_batch = by_batch
+        self._lock = threading.RLock()  # a prediction in another thread waits for the example being learned
         self._kernels: dict[tuple[int, ...], _Kernel] = {}  # by the widths of the layers
 
     def execute(self, plan: Plan, table: Table, pull: Pull | None = None) -> Outcome:
         """At full speed first; if an example failed, again from the start, carefully, up to that example."""
-        if not self._fits(table, vectors=pull is not None or self._by_batch):
-            return self._plain.execute(plan, table, pull)
-        if self._by_batch:
-            return self._plain.execute(plan, table, pull, self._differentiate)
-        undo = self.remember()
-        try:
-            return self._execute(plan, table, pull)
-        except BaseException as error:  # Ctrl-C, or no room for the kernel's arrays
-            undo()
-            self._kernels.clear()
-            return Outcome(0, error)
+        with self._lock:
+            if not self._fits(table, vectors=pull is not None or self._by_batch):
+                return self._plain.execute(plan, table, pull)
+            if self._by_batch:
+                return self._plain.execute(plan, table, pull, self._differentiate)
+            undo = self.remember()
+            try:
+                return self._execute(plan, table, pull)
+            except BaseException as error:  # Ctrl-C, or no room for the kernel's arrays
+                undo()
+                self._kernels.clear()
+                return Outcome(0, error)
 
     def _execute(self, plan: Plan, table: Table, pull: Pull | None) -> Outcome:
         chain = self._chain(table, plan.rows)
@@ -77,11 +79,12 @@ class CpuEngine(Engine):
 
     def gradients(self, table: Table, groups: list[Ints], example: int) -> Gradients:
         """One pass over all the groups."""
-        rows = np.concatenate(groups)
-        if not self._fits(table, vectors=True):
-            return self._plain.gradients(table, groups, example)
-        sizes = np.array([len(group) for group in groups])
-        return self._gradients(table, rows, np.repeat(1 / sizes, sizes), np.cumsum([0, *sizes]))
+        with self._lock:
+            rows = np.concatenate(groups)
+            if not self._fits(table, vectors=True):
+                return self._plain.gradients(table, groups, example)
+            sizes = np.array([len(group) for group in groups])
+            return self._gradients(table, rows, np.repeat(1 / sizes, sizes), np.cumsum([0, *sizes]))
 
     def _differentiate(self, table: Table, rows: Ints, balanced: bool) -> None:
         """Put the gradient of a batch's loss into weights.gradient."""
@@ -94,13 +97,14 @@ class CpuEngine(Engine):
 
     def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
         """By the kernel, for inputs that are vectors to the first layer and of one task's part."""
-        chain = self.chains[int(tasks[0]) if self._apart and len(tasks) else 0]
-        dtypes = (torch.uint8, self.weights.dtype)
-        alike = len({chain.widths[-1] for chain in self.chains}) == 1  # else the module pads what a task has not
-        one_part = not self._apart or (alike and len(tasks.unique()) == 1)
-        if not one_part or not chain.takes(xs.shape[1:]) or xs.dtype not in dtypes or len(xs) < MANY:
-            return self._plain.outputs(xs, tasks)
-        return self._kernel(chain).outputs(chain, xs.flatten(1))
+        with self._lock:
+            chain = self.chains[int(tasks[0]) if self._apart and len(tasks) else 0]
+            dtypes = (torch.uint8, self.weights.dtype)
+            alike = len({chain.widths[-1] for chain in self.chains}) == 1  # else the module pads what a task has not
+            one_part = not self._apart or (alike and len(tasks.unique()) == 1)
+            if not one_part or not chain.takes(xs.shape[1:]) or xs.dtype not in dtypes or len(xs) < MANY:
+                return self._plain.outputs(xs, tasks)
+            return self._kernel(chain).outputs(chain, xs.flatten(1))
 
     def _kernel(self, chain: Chain) -> "_Kernel":
         self.weights.check()

@@ -16,14 +16,15 @@ This page is made from the records in `results/` by
 and every record by `metareplay paper <table>`, which runs what has no record yet. In each cell: our mean ± standard
 deviation over seeds (in brackets the paper's); `[n]` says how many seeds where they are not as many as the paper's. A
 number is *within* if it differs by no more than 1 point or twice the paper's deviation, whichever is larger (table 4:
-sign and order of magnitude). What is not within is marked. What the misses mean is in [findings](findings.md).
+negative where the paper's is and within a factor of ten, else between -0.1 and ten times the paper's). What is not
+within is marked. What the misses mean is in [findings](findings.md).
 """
 
 
 def document(tables: Mapping[str, tuple[Table, Sequence[Result]]], pictures: Mapping[str, str]) -> str:
     """The page; `pictures` are titles by file name."""
-    numbers = [one for _, found in tables.values() for one in found]
-    parts = [HEAD, f"All tables together: {summary(numbers)}.\n"]
+    numbers = [one for name, (_, found) in tables.items() if name != "variants" for one in found]
+    parts = [HEAD, f"Tables 1 to 9 together: {summary(numbers)} (numbers that stand in two tables count twice).\n"]
     for name, (table, found) in tables.items():
         parts += [f"## {name.capitalize().replace('-', ' ')}: {table.title}\n", as_markdown(found)]
         parts += [f"{summary(found)}.{_misses(found)}\n", *(f"- {note}" for note in table.notes)]

@@ -12,6 +12,7 @@ from typing import Any, final
 
 from metareplay.experiment import Experiment
 from metareplay.files import write_text
+from metareplay.metrics import deviation
 from metareplay.paper.tables import Cell, Table
 from metareplay.record import Record
 
@@ -27,6 +28,7 @@ class Result:
     cell: Cell
     values: tuple[float, ...]
     records: tuple[Record, ...] = ()  # the runs behind them
+    comparable: bool = True  # not so in a miniature
 
     @property
     def mean(self) -> float:
@@ -36,7 +38,7 @@ class Result:
     @property
     def std(self) -> float | None:
         """Of the sample (n - 1); None of a single seed."""
-        return statistics.stdev(self.values) if len(self.values) > 1 else None
+        return deviation(self.values)
 
     @property
     def difference(self) -> float | None:
@@ -48,13 +50,17 @@ class Result:
         """within, better or worse.
 
         Within: the larger of 1 point and twice the published deviation. For dot products (table 4): where the paper's
-        is negative, ours is too, at most ten times as large or as small; where it is positive, near zero or above.
+        is negative, ours is too, at most ten times as large or as small; where it is positive, ours is above -0.1 and
+        at most ten times as large. None in a miniature.
         """
         if self.cell.published is None or self.difference is None or math.isnan(self.difference):
             return None
+        if not self.comparable:
+            return None
         published, ours = self.cell.published, self.mean
         if self.cell.metric == "alignment":
-            fine = 10 * published.mean <= ours <= published.mean / 10 if published.mean < 0 else ours > -NEAR_ZERO
+            low, high = (10, 0.1) if published.mean < 0 else (-NEAR_ZERO / published.mean, 10)
+            fine = low * published.mean <= ours <= high * published.mean
         else:
             fine = abs(self.difference) <= max(1.0, 2 * published.std)
         return "within" if fine else "better" if self.difference > 0 else "worse"
@@ -85,13 +91,14 @@ def needed_runs(table: Table, seeds: int | None, **changes: Any) -> list[tuple[s
     ]
 
 
-def results(table: Table, seeds: int | None, records: Iterator[Record | None]) -> list[Result]:
+def results(table: Table, seeds: int | None, records: Iterator[Record | None], comparable: bool = True) -> list[Result]:
     """A table's numbers from the records of `needed_runs`, in that order; None where a run has not been done."""
     found = []
     for cell in shown_cells(table):
         ran = tuple(record for _ in seeds_of(cell, seeds) if (record := next(records)) is not None)
         if ran:
-            found.append(Result(cell, tuple(_metric(record, cell.metric) for record in ran), ran))
+            values = tuple(_metric(record, cell.metric) for record in ran)
+            found.append(Result(cell, values, ran, comparable))
     return found
 
 
@@ -199,7 +206,7 @@ def remark(result: Result) -> str:
     if result.verdict is None:
         return ""
     digits = 3 if result.cell.metric == "alignment" else 2
-    return f"{result.difference:+.{digits}f} {result.verdict}"
+    return f"{result.difference:+.{digits}f} {result.verdict or ''}".strip()
 
 
 def _markdown(result: Result | None) -> str:

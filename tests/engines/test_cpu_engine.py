@@ -327,3 +327,16 @@ def test_a_hook_on_a_parameter_is_obeyed() -> None:
     before = net[1].weight.detach().clone()  # type: ignore[operator]
     mr.Online(net, lr=0.1).observe_many(xs, ys)
     assert torch.equal(net[1].weight, before)  # type: ignore[arg-type]
+
+
+def test_predictions_in_another_thread_do_not_disturb_learning() -> None:
+    xs, ys = examples(200)
+    alone, watched = mer(), mer()
+    alone.observe_many(xs, ys)
+    watched.observe_many(xs[:1], ys[:1])
+    with ThreadPoolExecutor(2) as pool:
+        learning = pool.submit(lambda: [watched.observe(xs[i], int(ys[i])) for i in range(1, 200)])
+        looking = pool.submit(lambda: [watched.predict(xs) for _ in range(200)])
+        learning.result()
+        looking.result()
+    assert torch.equal(alone.weights.theta, watched.weights.theta)

@@ -23,7 +23,7 @@ def test_the_page_has_every_table_with_its_misses_and_the_pictures() -> None:
     found += [Result(cell, (mean,), (OTHER,)) for cell, mean in zip(cells[1:], means[1:], strict=True)]
     page = document({"table-5": (table, found)}, {"figure-tasks.png": "Tasks"})
     assert page.startswith("# Results")
-    assert "\nAll tables together: 5 numbers: 4 within, 0 better, 1 worse.\n" in page
+    assert "\nTables 1 to 9 together: 5 numbers: 4 within, 0 better, 1 worse (numbers that stand" in page
     assert f"\n## Table 5: {table.title}\n" in page
     assert as_markdown(found) in page
     assert f"Not within: {cells[0].model}, MNIST Rotations, FTI: -50.00 worse.\n" in page

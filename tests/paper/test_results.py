@@ -69,16 +69,17 @@ def test_the_verdict_on_a_metric(mean: float, std: float, ours: float, verdict: 
 DOT_VERDICTS = [
     (-1.5, -1.5, "within"),
     (-1.5, -15.0, "within"),  # ten times as large
-    (-1.5, -0.15, "within"),  # ten times as small
+    (-1.5, -0.151, "within"),  # ten times as small
     (-1.5, -15.1, "worse"),
     (-1.5, -0.14, "better"),
     (-1.5, 0.0, "better"),
     (-1.5, 3.0, "better"),
     (0.04, 0.04, "within"),
-    (0.04, 100.0, "within"),  # above zero, however far
+    (0.04, 0.39, "within"),  # ten times as large
+    (0.04, 0.41, "better"),
     (0.04, 0.0, "within"),
     (0.04, -0.09, "within"),  # near zero
-    (0.04, -0.1, "worse"),
+    (0.04, -0.11, "worse"),
     (0.04, -2.0, "worse"),
 ]
 
