@@ -154,7 +154,7 @@ def test_an_example_that_was_undone_counts_once() -> None:
 def test_products_that_are_not_finite_are_left_out_and_counted() -> None:
     xs, ys, tasks = torch.rand(20, INPUTS), ALL[1][:20], ALL[2][:20]
     xs[4:9] = 1e30
-    alignment = measured(mr.Online(mlp(), lr=1e-30), xs, ys, tasks, samples=5)
+    alignment = measured(mr.Online(mlp(), lr=1e-30, engine="torch"), xs, ys, tasks, samples=5)
     finite = torch.isfinite(alignment.products()[1:])
     summary = alignment.summary()
     assert 0 < summary["not_finite"] == int((~finite).sum())
