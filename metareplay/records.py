@@ -52,8 +52,9 @@ def unpack(path: Path) -> list[Record]:
     found = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
-            record = Record.from_json(json.loads(line))
-            if record.key != json.loads(line)["key"]:
+            parts = json.loads(line)
+            record = Record.from_json(parts)
+            if record.key != parts["key"]:
                 raise MetareplayError("a record of another run than it says")
             found.append(record)
         except (MetareplayError, KeyError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Tables and pictures of records, for people."""
+"""Tables of records and timings, for people."""
 
 import statistics
 from collections.abc import Sequence

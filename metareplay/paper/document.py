@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from metareplay.paper.results import Result, as_markdown, remark, summary
+from metareplay.paper.results import Result, as_markdown, metric_name, remark, summary
 from metareplay.paper.tables import Table
 from metareplay.record import Record
 from metareplay.report import duration
@@ -61,8 +61,7 @@ def _of(record: Record, *names: str) -> str:
 
 def _misses(found: Sequence[Result]) -> str:
     missed = [
-        f"{one.cell.model}{'' if one.cell.memory is None else f' {one.cell.memory}'}, {one.cell.column}, "
-        f"{one.cell.metric.upper()}: {remark(one)}"
+        f"{one.cell.row}, {one.cell.column}, {metric_name(one.cell.metric)}: {remark(one)}"
         for one in found
         if one.verdict in ("better", "worse")
     ]

@@ -84,7 +84,7 @@ def seeds_of(cell: Cell, count: int | None) -> list[int]:
 def needed_runs(table: Table, seeds: int | None, **changes: Any) -> list[tuple[str, Experiment]]:
     """What to run for a table, with a label: for each of its numbers each seed; `changes` make a miniature of it."""
     return [
-        (f"{cell.model}{'' if cell.memory is None else f' {cell.memory}'}, {cell.experiment.stream}, seed {seed}", run)
+        (f"{cell.row}, {cell.experiment.stream}, seed {seed}", run)
         for cell in shown_cells(table)
         for seed in seeds_of(cell, seeds)
         for run in [replace(cell.experiment, seed=seed, **changes)]
@@ -206,7 +206,7 @@ def remark(result: Result) -> str:
     if result.verdict is None:
         return ""
     digits = 3 if result.cell.metric == "alignment" else 2
-    return f"{result.difference:+.{digits}f} {result.verdict or ''}".strip()
+    return f"{result.difference:+.{digits}f} {result.verdict}"
 
 
 def _markdown(result: Result | None) -> str:

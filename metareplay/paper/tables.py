@@ -36,6 +36,11 @@ class Cell:
     published: Published | None  # None where the paper shows "-"
     experiment: Experiment  # the whole setting, at seed 0
 
+    @property
+    def row(self) -> str:
+        """Model and memory in one: "MER 500"."""
+        return self.model if self.memory is None else f"{self.model} {self.memory}"
+
 
 @final
 @dataclass(frozen=True)
@@ -235,7 +240,6 @@ GEM with Reservoir Sampling         | 5120 | 87.16 ± 0.41 | 83.68 ± 0.40 | 58.
         "The paper lists no settings for the rows with Adam, RMSProp, GEM Style Buffer and Reservoir Sampling.",
         "Adam and RMSProp: k of ER with Tasks and SGD, and everywhere the rate 0.0003, not searched for.",
         "GEM Style Buffer and Reservoir Sampling: the settings of ER with Tasks and SGD and those of GEM.",
-        "Where the paper shows - the setting is that of 500 memories.",
         MISSING_RATE,
         BATCH_TWICE,
         ER_TWICE,
