@@ -66,6 +66,10 @@ class Draws:
         """One 63-bit number for one example: a seed for somebody else's generator."""
         return int(self._states(purpose, np.array([example], np.uint64))[0] >> np.uint64(1))
 
+    def key(self, purpose: Purpose) -> int:
+        """What a purpose's draws start from: for who makes them elsewhere, on a GPU."""
+        return int(self._keys[purpose][0])
+
     def _states(self, purpose: Purpose, examples: _Words) -> _Words:
         return _mix(self._keys[purpose] + examples * _GOLDEN)
 

@@ -143,6 +143,11 @@ class Run:
             alignment=self.alignment.summary() if self.alignment else None,
         )
 
+    def missing(self, finished: int) -> list[int]:
+        """The tasks to be measured once so many tasks were learned, of those not measured yet."""
+        tasks: list[int] = np.flatnonzero(self._wanted[finished] & np.isnan(self.accuracy[finished])).tolist()
+        return tasks
+
     def _learn(self, chunk: Chunk) -> None:
         start = time.perf_counter()
         if self.alignment is None:
@@ -190,8 +195,7 @@ class Run:
         """Fill in what is wanted and missing in the row of the matrix that belongs to this moment."""
         if not self.stream.tasks:
             return
-        missing = self._wanted[self._finished] & np.isnan(self.accuracy[self._finished])
-        for task in np.flatnonzero(missing).tolist():
+        for task in self.missing(self._finished):
             yield self._progress("evaluating")
             start = time.perf_counter()
             examples = self.stream.test(task)

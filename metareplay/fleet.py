@@ -1,0 +1,405 @@
+"""Many runs at once on one GPU: a fleet of small MLPs, each with its own seed, rates, batches, memory and stream.
+
+A run is sequential, so a single one gains little from a GPU; a fleet gains by its size. Every run draws the same rows
+and lands on the same weights (float32 rounding apart) as on any other engine, whoever flies beside it, and gives the
+same kind of record.
+"""
+
+import hashlib
+import importlib.util
+import io
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metareplay.draws import Purpose
+from metareplay.engines.chain import Chain, LossKind
+from metareplay.engines.inputs import scale_of
+from metareplay.errors import InputError, MetareplayError
+from metareplay.experiment import Experiment
+from metareplay.files import exists, remove, write_atomically
+from metareplay.learners import MER, Learner, MERCurrentRate, MEROneBigBatch, Online
+from metareplay.loop import SAVE_EVERY, Run
+from metareplay.memories import Reservoir
+from metareplay.record import Record, versions
+from metareplay.records import Records
+from metareplay.streams.stream import Stream
+
+NAME: Final = "fleet"
+WIDEST: Final = 128  # units of a hidden layer, or classes: what the registers of one multiprocessor hold
+SHORTEST, LONGEST = 128, 512  # steps that the kernel takes as one block; a batch must fit into one
+PLACES: Final = 16  # see the kernel
+FIRST, LAST, ANYWHERE = 0, 1, 2  # where a batch holds the current example
+TURN: Final = 1.0  # seconds that one launch should take, so that progress is seen and Ctrl-C is heard
+Report = Callable[[int, int], None]  # examples learned, examples in all
+
+
+@final
+@dataclass(frozen=True)
+class Terms:
+    """What the kernel must know of a learner: a batch is `drawn` rows from memory and `copies` of the current one."""
+
+    memory: int
+    drawn: int
+    copies: int
+    batches: int  # for each example
+    place: int  # of the current example in a batch
+    odds: int  # after N examples the reservoir draws from 0 .. N + odds - 1
+    rate: float
+    current_rate: float
+    beta: float
+
+    @staticmethod
+    def of(learner: Learner) -> "Terms":
+        """The terms of a learner that can fly; an InputError says what keeps another one on the ground."""
+        if learner.regression or learner.clip is not None:
+            raise InputError("a fleet neither clips gradients nor does regression: use engine='cpu'")
+        if learner.loss is not None and LossKind.of(learner.loss) is not LossKind.CROSS_ENTROPY:
+            raise InputError("a fleet learns with cross-entropy: leave the loss out, or use engine='auto'")
+        if isinstance(learner, Online):
+            return Terms(0, 0, 1, 1, FIRST, 1, learner.lr, learner.lr, 1.0)
+        if not isinstance(learner, MER | MEROneBigBatch | MERCurrentRate):
+            name = type(learner).__name__
+            raise InputError(f"a fleet takes MER, MEROneBigBatch, MERCurrentRate and Online, not {name}")
+        if not isinstance(learner.memory, Reservoir):
+            raise InputError(f"a fleet remembers with a Reservoir, not with {type(learner.memory).__name__}")
+        batches, copies, place = (
+            (learner.s, 1, FIRST) if isinstance(learner, MER)
+            else (1, learner.s, LAST) if isinstance(learner, MEROneBigBatch)
+            else (1, 1, ANYWHERE)
+        )  # fmt: skip
+        rates = learner.rates()
+        if batches > 1 and rates.across != 1:
+            raise InputError(f"a fleet takes MER with gamma=1 or s=1, not gamma={rates.across} and s={batches}")
+        drawn, odds = copies * (learner.k - 1), 1 if learner.memory.rule == "paper" else 2
+        if drawn + copies > LONGEST:
+            raise InputError(f"a batch of {drawn + copies} examples: a fleet takes up to {LONGEST}")
+        capacity, beta = learner.memory.capacity, rates.within * rates.across
+        return Terms(capacity, drawn, copies, batches, place, odds, rates.memory, rates.current, beta)
+
+    @property
+    def length(self) -> int:
+        """Steps of one batch, once the memory holds enough."""
+        return self.drawn + self.copies
+
+
+@final
+class Fleet:
+    """Runs of one shape, side by side: `learn` the next examples of every stream, measure `accuracy`, read `theta`."""
+
+    def __init__(self, runs: Sequence[Run], device: torch.device | str = "cuda") -> None:
+        if not runs:
+            raise InputError("a fleet has at least one run")
+        self.runs, self.device = list(runs), torch.device(device)
+        _check_device(self.device)
+        self.terms = [Terms.of(run.learner) for run in self.runs]
+        chains = [_chain(run.learner) for run in self.runs]
+        if len({chain.widths for chain in chains}) > 1:
+            raise InputError("the runs of one fleet have nets of one shape: make a fleet for each")
+        self.widths = chains[0].widths
+        self.seen = 0
+        self._width = _power(max(self.widths[1:3]))
+        self._out = _power(self.widths[3])
+        self._rows = max(SHORTEST, _power(max(terms.length for terms in self.terms)))
+        self._check_room()
+        self._place_streams()
+        self._theta = torch.zeros(len(runs), sum(self._sizes().values()))
+        for parts, chain in zip(self._parts(self._theta), chains, strict=True):
+            _fill(parts, chain)
+        self._theta = self._theta.to(self.device)
+        self._make_tensors()
+
+    def learn(self, count: int) -> None:
+        """The next `count` examples of every run's stream."""
+        from metareplay.engines import fleet_kernel  # here, because triton takes long to import
+
+        inputs, _, _, classes = self.widths
+        fleet_kernel.learn[(len(self.runs),)](
+            self._xs, self._ys, self._order, self._whole, self._real, self._keys, self._slots, self._failed,
+            self._theta, self._block, self._scratch, self.seen, self.seen + count,
+            self._slots.shape[1], 1 / scale_of(self._xs),
+            IN=inputs, WIDTH=self._width, PLACES=PLACES, OUT=self._out, CLASSES=classes,
+            ROWS=self._rows, TILE=128, DEPTH=64, num_warps=8, num_stages=2,
+        )  # fmt: skip
+        self.seen += count
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def accuracy(self, run: int, task: int) -> float:
+        """The accuracy of one run's net on a task, in percent."""
+        xs, ys = self._test(self.runs[run].stream, task)
+        parts = next(self._parts(self._theta[run : run + 1]))
+        with _full_precision():
+            hidden = torch.addmm(parts["b1"], xs.float().mul_(1 / scale_of(xs)), parts["w1"].T).relu_()
+            hidden = torch.addmm(parts["b2"], hidden, parts["w2"].T).relu_()
+            scores = torch.addmm(parts["b3"], hidden, parts["w3t"])[:, : self.widths[3]]
+        return 100 * (scores.argmax(1) == ys).double().mean().item()
+
+    def theta(self, run: int) -> Tensor:
+        """The weights of one run, flat, in the order of its module's parameters."""
+        parts = next(self._parts(self._theta[run : run + 1]))
+        inputs, below, above, classes = self.widths
+        layers = [
+            (parts["w1"][:below, :inputs], parts["b1"][:below]),
+            (parts["w2"][:above, :below], parts["b2"][:above]),
+            (parts["w3t"].T[:classes, :above], parts["b3"][:classes]),
+        ]
+        return torch.cat([values.reshape(-1) for layer in layers for values in layer]).cpu()
+
+    @property
+    def failed(self) -> list[int | None]:
+        """For each run the first example of the few among which its numbers stopped being finite; None: all is well."""
+        return [number - 1 if number else None for number in self._failed.tolist()]
+
+    def state(self) -> dict[str, Tensor]:
+        """What has to be kept to go on bit for bit."""
+        state = {"theta": self._theta, "slots": self._slots, "failed": self._failed, "seen": torch.tensor(self.seen)}
+        return {name: values.cpu() for name, values in state.items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from what `state` gave."""
+        self._theta.copy_(state["theta"])
+        self._slots.copy_(state["slots"])
+        self._failed.copy_(state["failed"])
+        self.seen = int(state["seen"])
+
+    def _sizes(self) -> dict[str, int]:
+        """How many numbers each part of the kernel's `theta` has, in its order."""
+        width, square = self._width, self._width * self._width
+        return {
+            "w1": width * self.widths[0], "w2": square, "w2t": square, "w3t": width * self._out,
+            "b1": width, "b2": width, "b3": self._out,
+        }  # fmt: skip
+
+    def _parts(self, theta: Tensor) -> Iterator[dict[str, Tensor]]:
+        """Views of each run's weights."""
+        shapes = {"w1": (self._width, -1), "w2": (self._width, -1), "w2t": (self._width, -1), "w3t": (self._width, -1)}
+        for of_run in theta:
+            pieces = zip(self._sizes(), of_run.split(list(self._sizes().values())), strict=True)
+            yield {name: piece.view(shapes.get(name, (-1,))) for name, piece in pieces}
+
+    def _place_streams(self) -> None:
+        """All streams on the device, each once, whoever learns from it."""
+        streams = {_name(run.stream): run.stream for run in self.runs}
+        wholes = [_whole(stream) for stream in streams.values()]
+        self.ends = wholes[0][2]
+        if any(ends != self.ends for _, _, ends in wholes):
+            raise InputError("the runs of one fleet have streams with equally long tasks: make a fleet for each kind")
+        if any(xs.dtype != torch.uint8 or xs[0].numel() != self.widths[0] for xs, _, _ in wholes):
+            raise InputError(f"a fleet learns from images of {self.widths[0]} bytes (uint8): use engine='cpu'")
+        self._xs = torch.cat([xs.flatten(1).to(self.device) for xs, _, _ in wholes])
+        self._ys = torch.cat([ys.to(self.device, torch.int32) for _, ys, _ in wholes])
+        self._starts = {name: number * self.ends[-1] for number, name in enumerate(streams)}
+        self._tests: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
+
+    def _test(self, stream: Stream, task: int) -> tuple[Tensor, Tensor]:
+        """The test set of a task, kept on the device."""
+        key = _name(stream), task
+        if key not in self._tests:
+            found = stream.test(task)
+            self._tests[key] = found.xs.flatten(1).to(self.device), found.ys.to(self.device)
+        return self._tests[key]
+
+    def _make_tensors(self) -> None:
+        """What the kernel takes besides examples and weights."""
+        count, width, rows = len(self.runs), self._width, self._rows
+        starts = [self._starts[_name(run.stream)] for run in self.runs]
+        whole = [
+            [t.memory, t.drawn, t.copies, t.batches, t.place, t.odds, start]
+            for t, start in zip(self.terms, starts, strict=True)
+        ]
+        work = torch.tensor([t.batches * t.length for t in self.terms])
+        draws = [run.learner.draws for run in self.runs]
+        keys = [[one.key(purpose) for purpose in (Purpose.KEEP, Purpose.REPLAY, Purpose.PLACE)] for one in draws]
+        on = self.device
+        self._order = work.argsort(descending=True, stable=True).int().to(on)  # the longest first
+        self._whole = torch.tensor(whole, dtype=torch.int32, device=on)
+        self._real = torch.tensor([[t.rate, t.current_rate, t.beta] for t in self.terms], device=on)
+        self._keys = torch.from_numpy(np.array(keys, np.uint64)).to(on)
+        self._slots = torch.zeros(count, max(1, *(t.memory for t in self.terms)), dtype=torch.int32, device=on)
+        self._failed = torch.zeros(count, dtype=torch.int32, device=on)
+        self._block = torch.zeros(count, rows, dtype=torch.int32, device=on)
+        self._scratch = torch.zeros(count, rows * (2 * width + rows + 2), device=on)
+
+    def _check_room(self) -> None:
+        """Refuse a fleet that the device cannot hold, and say which one it can."""
+        if self.device.type != "cuda":
+            return
+        streams = {_name(run.stream): run.stream for run in self.runs}
+        example = self.widths[0] + 4
+        tests = sum(one.tasks * (getattr(one, "test_examples", None) or 10_000) for one in streams.values())
+        shared = example * (sum(one.total or 0 for one in streams.values()) + tests)
+        each = 4 * (sum(self._sizes().values()) + self._rows * (2 * self._width + self._rows + 3))
+        each += 4 * max(terms.memory for terms in self.terms) + shared // len(self.runs)
+        free = int(0.95 * torch.cuda.mem_get_info(self.device)[0])
+        if each * len(self.runs) > free:
+            raise InputError(
+                f"{len(self.runs)} runs need {each * len(self.runs) / 2**30:.1f} GiB and the GPU has "
+                f"{free / 2**30:.1f} free: fly at most {free // each} at a time"
+            )
+
+
+def fly(
+    experiments: Sequence[Experiment],
+    folder: Path,
+    *,
+    fresh: bool = False,
+    report: Report | None = None,
+    device: torch.device | str = "cuda",
+) -> list[Record | None]:
+    """Run experiments as one fleet, write their records; None for one whose numbers stopped being finite.
+
+    What has a record in the folder is not run again. Interrupted and called again it goes on from its last checkpoint.
+    """
+    versions()  # the commit as it is now
+    runs = [replace(one, engine="auto").start() for one in experiments]
+    for one, run in zip(experiments, runs, strict=True):
+        if one.alignment:
+            raise InputError("a fleet does not compare gradients: use engine='cpu' with alignment")
+        del run
+    known = Records(folder)
+    found: dict[str, Record | None] = {} if fresh else {run.key: known.find(run.key) for run in runs}
+    due = {run.key: run for run in runs if found.get(run.key) is None}
+    if due:
+        flight = _Flight(Fleet(list(due.values()), device), folder, fresh)
+        flight.go(report)
+        for record in flight.records():
+            record.write(folder)
+            found[record.key] = record
+        remove(flight.path)
+    return [found.get(run.key) for run in runs]
+
+
+@final
+class _Flight:
+    """A fleet on its way through the streams: learns, measures, saves."""
+
+    def __init__(self, fleet: Fleet, folder: Path, fresh: bool) -> None:
+        self.fleet = fleet
+        names = hashlib.sha256(" ".join(run.key for run in fleet.runs).encode()).hexdigest()
+        self.path = folder / f".fleet-{names[:16]}.ckpt"
+        self._seconds = {"learn": 0.0, "evaluate": 0.0}
+        self._saved = time.monotonic()
+        if fresh:
+            remove(self.path)
+        elif exists(self.path):
+            self._load()
+
+    def go(self, report: Report | None) -> None:
+        """All examples of all streams, every accuracy that is wanted."""
+        fleet, size, total = self.fleet, 1, self.fleet.ends[-1]
+        for finished, end in enumerate((0, *fleet.ends)):
+            while fleet.seen < end:
+                count = min(size, end - fleet.seen)
+                took = self._timed("learn", lambda count=count: fleet.learn(count))
+                size = 2 * size if took < TURN / 2 else max(1, size // 2) if took > 2 * TURN else size
+                if report is not None:
+                    report(fleet.seen, total)
+                if time.monotonic() - self._saved > SAVE_EVERY:
+                    self.save()
+            if fleet.seen == end:
+                self._timed("evaluate", lambda finished=finished: self._measure(finished))
+
+    def records(self) -> Iterator[Record]:
+        """Of each run that stayed finite."""
+        share = {name: seconds / len(self.fleet.runs) for name, seconds in self._seconds.items()}
+        for number, (run, failed) in enumerate(zip(self.fleet.runs, self.fleet.failed, strict=True)):
+            if failed is None:
+                run.learner.weights.theta.copy_(self.fleet.theta(number))
+                run.learner.seen = self.fleet.seen
+                yield replace(run.record(), engine=NAME, seconds={k: round(v, 3) for k, v in share.items()})
+
+    def _measure(self, finished: int) -> None:
+        for number, run in enumerate(self.fleet.runs):
+            for task in run.missing(finished):
+                run.accuracy[finished, task] = self.fleet.accuracy(number, task)
+
+    def _timed(self, what: str, work: Callable[[], None]) -> float:
+        start = time.perf_counter()
+        work()
+        took = time.perf_counter() - start
+        self._seconds[what] += took
+        return took
+
+    def save(self) -> None:
+        """Write the checkpoint."""
+        accuracy = torch.from_numpy(np.stack([run.accuracy for run in self.fleet.runs]))
+        seconds = torch.tensor(list(self._seconds.values()))
+        with write_atomically(self.path) as file:
+            torch.save(self.fleet.state() | {"accuracy": accuracy, "seconds": seconds}, file)
+        self._saved = time.monotonic()
+
+    def _load(self) -> None:
+        try:
+            state = torch.load(self.path, weights_only=True)
+            self.fleet.restore(state)
+            for run, accuracy in zip(self.fleet.runs, state["accuracy"], strict=True):
+                run.accuracy[:] = accuracy.numpy()
+            self._seconds = dict(zip(self._seconds, state["seconds"].tolist(), strict=True))
+        except Exception as error:
+            raise MetareplayError(f"{self.path} is damaged: delete it and start again") from error
+
+
+def _check_device(device: torch.device) -> None:
+    """A GPU with Triton; or the CPU, where Triton interprets the kernel (for tests: very slow)."""
+    if importlib.util.find_spec("triton") is None:
+        raise InputError("engine 'fleet' needs Triton, which is not installed: pip install triton, or use engine='cpu'")
+    if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":
+        return
+    if device.type != "cuda" or not torch.cuda.is_available():
+        raise InputError("engine 'fleet' needs a CUDA GPU, and torch finds none: use engine='cpu'")
+
+
+def _chain(learner: Learner) -> Chain:
+    """The layers of a learner's net, if the kernel can take it."""
+    chain = Chain.of(learner.model)
+    if chain is None or len(chain.layers) != 3 or max(chain.widths[1:]) > WIDEST or learner.weights.dtype != torch.float32:
+        raise InputError(
+            f"a fleet takes float32 nets of Linear and ReLU with two hidden layers of up to {WIDEST} units: "
+            f"use engine='cpu' for others"
+        )
+    return chain
+
+
+def _fill(parts: dict[str, Tensor], chain: Chain) -> None:
+    """Copy a net's weights into the corners of the padded ones."""
+    (w1, b1), (w2, b2), (w3, b3) = ((layer.weight.detach(), layer.bias.detach()) for layer in chain.layers)
+    given = {"w1": w1, "w2": w2, "w2t": w2.T, "w3t": w3.T, "b1": b1, "b2": b2, "b3": b3}
+    for name, values in given.items():
+        parts[name][tuple(slice(size) for size in values.shape)] = values
+
+
+def _power(number: int) -> int:
+    """The next power of two from 16 up: what the kernel's blocks are made of."""
+    return max(16, 1 << (number - 1).bit_length())
+
+
+def _name(stream: Stream) -> str:
+    return repr(stream.settings())
+
+
+def _whole(stream: Stream) -> tuple[Tensor, Tensor, list[int]]:
+    """All examples of a stream, and where each task ends."""
+    chunks, sizes = list(stream.chunks()), [0] * stream.tasks
+    for chunk in chunks:
+        sizes[chunk.task] += len(chunk)
+    return torch.cat([c.xs for c in chunks]), torch.cat([c.ys for c in chunks]), np.cumsum(sizes).tolist()
+
+
+@contextmanager
+def _full_precision() -> Iterator[None]:
+    """float32 products in float32, whatever the user allows elsewhere."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
