@@ -20,7 +20,8 @@ from metareplay import demo as demonstration
 from metareplay.errors import MetareplayError
 from metareplay.experiment import IMAGES, LEARNERS, MEMORIES, STREAMS, Experiment
 from metareplay.files import write_text
-from metareplay.jobs import carry_out_all, count_jobs, keys_of
+from metareplay.fleet import NAME as FLEET
+from metareplay.jobs import carry_out_all, carry_out_fleet, count_jobs, keys_of
 from metareplay.metrics import deviation
 from metareplay.paper.document import document
 from metareplay.paper.figures import FIGURES, PICTURES
@@ -124,7 +125,10 @@ def run(
     ]
     labelled = [(f"{learner}, seed {one.seed}", one) for one in experiments]
     at_once = count_jobs(jobs)
-    found = carry_out_all(labelled, records, aside, jobs=at_once, fresh=fresh)
+    if engine == FLEET:
+        found = carry_out_fleet(experiments, records, aside, fresh=fresh)
+    else:
+        found = carry_out_all(labelled, records, aside, jobs=at_once, fresh=fresh)
     if as_json:
         _print_json(found[0].to_json() if seeds == 1 else _summary(found))
     else:

@@ -7,19 +7,20 @@ same kind of record.
 
 import hashlib
 import importlib.util
-import io
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Final, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from metareplay.data import mnist
 from metareplay.draws import Purpose
 from metareplay.engines.chain import Chain, LossKind
 from metareplay.engines.inputs import scale_of
@@ -27,16 +28,19 @@ from metareplay.errors import InputError, MetareplayError
 from metareplay.experiment import Experiment
 from metareplay.files import exists, remove, write_atomically
 from metareplay.learners import MER, Learner, MERCurrentRate, MEROneBigBatch, Online
-from metareplay.loop import SAVE_EVERY, Run
+from metareplay.loop import Run
 from metareplay.memories import Reservoir
 from metareplay.record import Record, versions
 from metareplay.records import Records
+from metareplay.streams.images import ImageStream
 from metareplay.streams.stream import Stream
 
 NAME: Final = "fleet"
+SAVE_EVERY = 20.0  # seconds between checkpoints
 WIDEST: Final = 128  # units of a hidden layer, or classes: what the registers of one multiprocessor hold
 SHORTEST, LONGEST = 128, 512  # steps that the kernel takes as one block; a batch must fit into one
 PLACES: Final = 16  # see the kernel
+WINDOW: Final = 128  # examples; the kernel's
 FIRST, LAST, ANYWHERE = 0, 1, 2  # where a batch holds the current example
 TURN: Final = 1.0  # seconds that one launch should take, so that progress is seen and Ctrl-C is heard
 Report = Callable[[int, int], None]  # examples learned, examples in all
@@ -118,7 +122,10 @@ class Fleet:
         self._make_tensors()
 
     def learn(self, count: int) -> None:
-        """The next `count` examples of every run's stream."""
+        """The next `count` examples of every run's stream.
+
+        In parts that end at multiples of WINDOW examples it does the same sums in the same order, bit for bit.
+        """
         from metareplay.engines import fleet_kernel  # here, because triton takes long to import
 
         inputs, _, _, classes = self.widths
@@ -126,12 +133,18 @@ class Fleet:
             self._xs, self._ys, self._order, self._whole, self._real, self._keys, self._slots, self._failed,
             self._theta, self._block, self._scratch, self.seen, self.seen + count,
             self._slots.shape[1], 1 / scale_of(self._xs),
-            IN=inputs, WIDTH=self._width, PLACES=PLACES, OUT=self._out, CLASSES=classes,
-            ROWS=self._rows, TILE=128, DEPTH=64, num_warps=8, num_stages=2,
+            inputs=inputs, width=self._width, places=PLACES, out=self._out, classes=classes,
+            span=self._rows, edge=128, depth=64, num_warps=8, num_stages=2,
         )  # fmt: skip
         self.seen += count
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+    def start_with(self, count: int) -> None:
+        """Go to example `count` of the streams, every memory holding the first ones, nothing learned: to time steps."""
+        held = torch.arange(min(count, self._slots.shape[1]), dtype=torch.int32)
+        self._slots[:, : len(held)] = held.to(self.device)
+        self.seen = count
 
     def accuracy(self, run: int, task: int) -> float:
         """The accuracy of one run's net on a task, in percent."""
@@ -198,15 +211,21 @@ class Fleet:
         self._xs = torch.cat([xs.flatten(1).to(self.device) for xs, _, _ in wholes])
         self._ys = torch.cat([ys.to(self.device, torch.int32) for _, ys, _ in wholes])
         self._starts = {name: number * self.ends[-1] for number, name in enumerate(streams)}
-        self._tests: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
+        self._tests: dict[tuple[str, int | None], tuple[Tensor, Tensor]] = {}
 
     def _test(self, stream: Stream, task: int) -> tuple[Tensor, Tensor]:
-        """The test set of a task, kept on the device."""
-        key = _name(stream), task
-        if key not in self._tests:
+        """The test set of a task, on the device; of images one copy is kept, whose pixels move as the task says."""
+        if not isinstance(stream, ImageStream):
             found = stream.test(task)
-            self._tests[key] = found.xs.flatten(1).to(self.device), found.ys.to(self.device)
-        return self._tests[key]
+            return found.xs.flatten(1).to(self.device), found.ys.to(self.device)
+        images = stream.images or mnist()
+        key = images.name, stream.test_examples
+        if key not in self._tests:
+            xs, ys = (torch.from_numpy(values[: stream.test_examples]) for values in (images.test_xs, images.test_ys))
+            self._tests[key] = xs.flatten(1).to(self.device), ys.to(self.device)
+        xs, ys = self._tests[key]
+        pixels = torch.from_numpy(stream.pixel_map(task)).to(self.device)
+        return xs[:, pixels.clamp(min=0)].mul_(pixels >= 0), ys
 
     def _make_tensors(self) -> None:
         """What the kernel takes besides examples and weights."""
@@ -234,9 +253,9 @@ class Fleet:
         if self.device.type != "cuda":
             return
         streams = {_name(run.stream): run.stream for run in self.runs}
-        example = self.widths[0] + 4
-        tests = sum(one.tasks * (getattr(one, "test_examples", None) or 10_000) for one in streams.values())
-        shared = example * (sum(one.total or 0 for one in streams.values()) + tests)
+        shared = (self.widths[0] + 4) * sum(
+            one.total or 0 for one in streams.values()
+        ) + 2**29  # test sets and the like
         each = 4 * (sum(self._sizes().values()) + self._rows * (2 * self._width + self._rows + 3))
         each += 4 * max(terms.memory for terms in self.terms) + shared // len(self.runs)
         free = int(0.95 * torch.cuda.mem_get_info(self.device)[0])
@@ -260,11 +279,9 @@ def fly(
     What has a record in the folder is not run again. Interrupted and called again it goes on from its last checkpoint.
     """
     versions()  # the commit as it is now
-    runs = [replace(one, engine="auto").start() for one in experiments]
-    for one, run in zip(experiments, runs, strict=True):
-        if one.alignment:
-            raise InputError("a fleet does not compare gradients: use engine='cpu' with alignment")
-        del run
+    if any(one.alignment for one in experiments):
+        raise InputError("a fleet does not compare gradients: use engine='cpu' with alignment")
+    runs = [replace(one, engine="torch").start() for one in experiments]
     known = Records(folder)
     found: dict[str, Record | None] = {} if fresh else {run.key: known.find(run.key) for run in runs}
     due = {run.key: run for run in runs if found.get(run.key) is None}
@@ -294,28 +311,28 @@ class _Flight:
             self._load()
 
     def go(self, report: Report | None) -> None:
-        """All examples of all streams, every accuracy that is wanted."""
+        """All examples of all streams, whole windows at a time, or up to a task's end; every accuracy that is wanted."""
         fleet, size, total = self.fleet, 1, self.fleet.ends[-1]
         for finished, end in enumerate((0, *fleet.ends)):
             while fleet.seen < end:
-                count = min(size, end - fleet.seen)
-                took = self._timed("learn", lambda count=count: fleet.learn(count))
-                size = 2 * size if took < TURN / 2 else max(1, size // 2) if took > 2 * TURN else size
+                count = min((fleet.seen // WINDOW + size) * WINDOW, end) - fleet.seen
+                took = self._timed("learn", partial(fleet.learn, count))
+                size = 2 * size if took < TURN / 2 else size
                 if report is not None:
                     report(fleet.seen, total)
                 if time.monotonic() - self._saved > SAVE_EVERY:
                     self.save()
             if fleet.seen == end:
-                self._timed("evaluate", lambda finished=finished: self._measure(finished))
+                self._timed("evaluate", partial(self._measure, finished))
 
     def records(self) -> Iterator[Record]:
         """Of each run that stayed finite."""
-        share = {name: seconds / len(self.fleet.runs) for name, seconds in self._seconds.items()}
+        seconds = {name: round(value, 3) for name, value in self._seconds.items()}  # of the whole fleet
         for number, (run, failed) in enumerate(zip(self.fleet.runs, self.fleet.failed, strict=True)):
             if failed is None:
                 run.learner.weights.theta.copy_(self.fleet.theta(number))
                 run.learner.seen = self.fleet.seen
-                yield replace(run.record(), engine=NAME, seconds={k: round(v, 3) for k, v in share.items()})
+                yield replace(run.record(), engine=NAME, seconds=seconds)
 
     def _measure(self, finished: int) -> None:
         for number, run in enumerate(self.fleet.runs):
@@ -361,7 +378,12 @@ def _check_device(device: torch.device) -> None:
 def _chain(learner: Learner) -> Chain:
     """The layers of a learner's net, if the kernel can take it."""
     chain = Chain.of(learner.model)
-    if chain is None or len(chain.layers) != 3 or max(chain.widths[1:]) > WIDEST or learner.weights.dtype != torch.float32:
+    if (
+        chain is None
+        or len(chain.layers) != 3
+        or max(chain.widths[1:]) > WIDEST
+        or learner.weights.dtype != torch.float32
+    ):
         raise InputError(
             f"a fleet takes float32 nets of Linear and ReLU with two hidden layers of up to {WIDEST} units: "
             f"use engine='cpu' for others"

@@ -17,9 +17,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from metareplay import loop
-from metareplay.errors import InputError
+from metareplay.errors import InputError, NonFiniteError
 from metareplay.experiment import Experiment
 from metareplay.files import exists, remove
+from metareplay.fleet import fly
 from metareplay.record import Record, versions
 from metareplay.records import Records
 
@@ -82,6 +83,24 @@ def carry_out_all(
                 work.cancel()
     done |= {key: work.result() for key, work in works.items()}
     return [done[key] for key in keys]
+
+
+def carry_out_fleet(
+    experiments: Sequence[Experiment], folder: Path, console: Console, *, fresh: bool = False
+) -> list[Record]:
+    """The same on one GPU, all runs at once (`metareplay.fleet`); goes on where it was when it is interrupted."""
+    with _display(console) as bar:
+        task = bar.add_task(f"{len(experiments)} runs at once", total=None)
+        found = fly(
+            experiments, folder, fresh=fresh, report=lambda seen, total: bar.update(task, completed=seen, total=total)
+        )
+    lost = [str(one.seed) for one, record in zip(experiments, found, strict=True) if record is None]
+    if lost:
+        raise NonFiniteError(
+            f"the numbers of {len(lost)} of {len(experiments)} runs stopped being finite (seeds {', '.join(lost)}): "
+            f"use a smaller lr; the records of the others are in {folder}"
+        )
+    return [record for record in found if record is not None]
 
 
 def keys_of(experiments: Sequence[Experiment]) -> list[str]:

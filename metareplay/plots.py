@@ -1,7 +1,7 @@
 """Pictures of records and of the paper's tables."""
 
 from collections.abc import Sequence
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -119,6 +119,35 @@ def plot_memory(found: Sequence[Result], path: Path, title: str) -> None:
     panels[0].plot([], [], "o", markersize=10, markerfacecolor="none", color="grey", label="hollow: the paper's")
     figure.suptitle(title)
     figure.legend(frameon=False, loc="outside lower center", ncols=min(4, len(columns) + 1))
+    _save(figure, path)
+
+
+def plot_grid(found: dict[str, Any], path: Path) -> None:
+    """Retained accuracy over a grid of settings (`paper.grid.document`): a panel for each lr and s, beta against k."""
+    ra = {(row["lr"], row["s"], row["beta"], row["k"]): row["ra"] for row in found["settings"]}
+    rates, batches, betas, sizes = (sorted({key[place] for key in ra}) for place in range(4))
+    known = sorted(value for value in ra.values() if value is not None)
+    low, high = (known[len(known) // 4], known[-1]) if known else (0, 100)
+    figure = _figure(2.9 * len(batches) + 1.2, 2.6 * len(rates) + 0.8)
+    panels = figure.subplots(len(rates), len(batches), squeeze=False, sharex=True, sharey=True)
+    best = found["settings"][0]
+    for (row, lr), (column, s) in product(enumerate(rates), enumerate(batches)):
+        axes = panels[row, column]
+        values = np.array([[ra[lr, s, beta, k] for k in sizes] for beta in betas], np.float64)
+        shown = axes.imshow(values, vmin=low, vmax=high, cmap="viridis", aspect="auto", origin="lower")
+        for (y, beta), (x, k) in product(enumerate(betas), enumerate(sizes)):
+            value, first = ra[lr, s, beta, k], (lr, s, beta, k) == tuple(best[n] for n in ("lr", "s", "beta", "k"))
+            text = "-" if value is None else f"{value:.1f}"
+            light = value is None or value < (low + high) / 2
+            weight = "bold" if first else "normal"
+            axes.text(x, y, text, ha="center", va="center", size=7, color="white" if light else "black", weight=weight)
+        axes.set_title(f"lr {lr:g}, s {s:g}", size=9)
+        axes.set_xticks(range(len(sizes)), [f"{k:g}" for k in sizes])
+        axes.set_yticks(range(len(betas)), [f"{beta:g}" for beta in betas])
+        axes.set(xlabel="k" if row == len(rates) - 1 else "", ylabel="beta" if column == 0 else "")
+    figure.colorbar(shown, ax=panels, label="retained accuracy (%); darkest: a quarter of all, or less", shrink=0.8)
+    seeds = len(best["seeds"])
+    figure.suptitle(f"MER on {found['stream']}, {found['memory']} memories: the paper's grid, mean of {seeds} seeds")
     _save(figure, path)
 
 

@@ -1,0 +1,278 @@
+"""The fleet's kernel, interpreted on the CPU, against the plain engine; and what a fleet says, keeps and refuses."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_runs import instead_of_mnist, small_images
+from torch import Tensor, nn
+
+import metareplay as mr
+from metareplay import fleet as fleets
+from metareplay import networks
+from metareplay.bench import fill
+from metareplay.experiment import Experiment
+from metareplay.fleet import Fleet, Terms, fly
+from metareplay.loop import Run
+from metareplay.streams.stream import Chunk, Examples, Stream
+
+INPUTS, HIDDEN, CLASSES = 20, (12, 9), 5
+
+
+class Noise(Stream):
+    """Made-up images of which most pixels are zero."""
+
+    def __init__(self, seed: int = 0, examples: int = 8, tasks: int = 2, dtype: torch.dtype = torch.uint8) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.seed, self.examples, self._tasks = seed, examples, tasks
+        count = examples * tasks
+        xs = torch.randint(0, 256, (count, INPUTS), generator=generator)
+        self.xs = (xs * (torch.rand(count, INPUTS, generator=generator) < 0.3)).to(dtype)
+        self.ys = torch.randint(0, CLASSES, (count,), generator=generator)
+
+    @property
+    def tasks(self) -> int:
+        return self._tasks
+
+    @property
+    def total(self) -> int:
+        return len(self.xs)
+
+    def chunks(self, start: int = 0) -> Iterator[Chunk]:
+        for task in range(self.tasks):
+            some = slice(max(start, task * self.examples), (task + 1) * self.examples)
+            yield Chunk(self.xs[some], self.ys[some], task)
+
+    def test(self, task: int) -> Examples:
+        del task
+        return Examples(self.xs, self.ys)
+
+    def settings(self) -> dict[str, object]:
+        return {"stream": "Noise", "seed": self.seed, "examples": self.examples}
+
+
+def net(seed: int = 0) -> nn.Module:
+    return networks.mlp(INPUTS, HIDDEN, CLASSES, seed=seed)
+
+
+Make = Callable[[], mr.Learner]
+LEARNERS: dict[str, Make] = {
+    "several examples a block": lambda: mr.MER(
+        net(), memory=mr.Reservoir(5), lr=0.1, beta=0.3, s=2, k=4, engine="torch"
+    ),
+    "a long batch": lambda: mr.MER(
+        net(1), memory=mr.Reservoir(40), lr=0.05, beta=0.1, s=1, k=30, seed=1, engine="torch"
+    ),
+    "gamma": lambda: mr.MER(
+        net(1), memory=mr.Reservoir(6), lr=0.05, beta=0.5, gamma=0.3, s=1, k=4, seed=4, engine="torch"
+    ),
+    "official": lambda: mr.MER(
+        net(2), memory=mr.Reservoir(4, rule="official"), lr=0.1, beta=1.0, s=3, k=3, seed=2, engine="torch"
+    ),
+    "Algorithm 6": lambda: mr.MEROneBigBatch(
+        net(3), memory=mr.Reservoir(6), lr=0.05, gamma=0.3, s=2, k=4, seed=3, engine="torch"
+    ),
+    "Algorithm 7": lambda: mr.MERCurrentRate(
+        net(), memory=mr.Reservoir(7), lr=0.05, gamma=0.3, s=3, k=6, engine="torch"
+    ),
+    "online": lambda: mr.Online(net(2), lr=0.05, engine="torch"),
+}
+
+
+def started(name: str, stream: Stream | None = None) -> Run:
+    return Run(LEARNERS[name](), stream or Noise())
+
+
+def distance(ours: Tensor, theirs: Tensor) -> float:
+    return float((ours - theirs).norm() / theirs.norm())
+
+
+@pytest.fixture(scope="module")
+def flown() -> Fleet:
+    """Every kind of learner, each with a stream of its own, two with the same one, task by task."""
+    fleet = Fleet([started(name, Noise(number % 5)) for number, name in enumerate(LEARNERS)], "cpu")
+    fleet.learn(8)
+    fleet.learn(8)
+    return fleet
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_every_learner_lands_on_the_weights_of_the_plain_engine(flown: Fleet, name: str) -> None:
+    number = list(LEARNERS).index(name)
+    plain = started(name, Noise(number % 5))
+    before = plain.learner.weights.theta.clone()
+    for chunk in plain.stream.chunks():
+        plain.learner.observe_many(chunk.xs, chunk.ys)
+    assert flown.failed[number] is None
+    assert distance(flown.theta(number), plain.learner.weights.theta) < 1e-6
+    assert distance(before, plain.learner.weights.theta) > 1e-3
+
+
+def test_accuracy_is_that_of_the_net(flown: Fleet) -> None:
+    for number, name in enumerate(LEARNERS):
+        same = LEARNERS[name]()
+        same.weights.theta.copy_(flown.theta(number))
+        stream = flown.runs[number].stream
+        right = same.predict(stream.test(0).xs) == stream.test(0).ys
+        assert flown.accuracy(number, 0) == pytest.approx(100 * right.double().mean().item())
+
+
+def test_batches_longer_than_a_tile() -> None:
+    stream, count = Noise(examples=150, tasks=1), 2
+    learner = mr.MER(net(), memory=mr.Reservoir(200), lr=0.02, beta=0.3, s=1, k=140, engine="torch")
+    fleet = Fleet([Run(learner, stream)], "cpu")
+    fleet.start_with(145)
+    fleet.learn(count)
+    plain = mr.MER(net(), memory=mr.Reservoir(200), lr=0.02, beta=0.3, s=1, k=140, engine="torch")
+    fill(plain, stream.xs[:145], stream.ys[:145])
+    plain.observe_many(stream.xs[145 : 145 + count], stream.ys[145 : 145 + count])
+    assert distance(fleet.theta(0), plain.weights.theta) < 1e-6
+
+
+def test_a_state_goes_on_bit_for_bit_and_company_does_not_matter(flown: Fleet) -> None:
+    first = Fleet([started("several examples a block")], "cpu")
+    first.learn(8)
+    state = first.state()
+    second = Fleet([started("several examples a block")], "cpu")
+    second.restore(state)
+    second.learn(8)
+    assert torch.equal(second.theta(0), flown.theta(0))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, which stands in for the GPU
+def test_numbers_that_are_not_finite_end_a_run_and_no_other() -> None:
+    wild = mr.MER(net(), memory=mr.Reservoir(5), lr=1e30, beta=1.0, s=1, k=3, engine="torch")
+    fleet = Fleet([Run(wild, Noise()), started("online", Noise(6 % 5))], "cpu")
+    fleet.learn(4)
+    fleet.learn(12)
+    assert fleet.failed[0] is not None
+    assert fleet.failed[0] < 4
+    assert fleet.failed[1] is None
+    assert torch.isfinite(fleet.theta(1)).all()
+
+
+@pytest.mark.parametrize(
+    ("learner", "says"),
+    [
+        (lambda: mr.ER(net(), memory=mr.Reservoir(5)), "not ER"),
+        (lambda: mr.MER(net(), memory=mr.Recent(5)), "Reservoir, not with Recent"),
+        (lambda: mr.MER(net(), memory=mr.Reservoir(5), gamma=0.5, s=2), "gamma=1 or s=1"),
+        (lambda: mr.MER(net(), memory=mr.Reservoir(5), clip=1.0), "clips"),
+        (lambda: mr.MER(net(), memory=mr.Reservoir(5), k=513), "up to 512"),
+        (lambda: mr.Online(net(), loss=nn.functional.multi_margin_loss), "cross-entropy"),
+        (lambda: mr.Online(networks.mlp(INPUTS, (8,), CLASSES)), "two hidden layers"),
+        (lambda: mr.Online(networks.mlp(INPUTS, (200, 8), CLASSES)), "up to 128"),
+        (lambda: mr.Online(net().double()), "float32"),
+    ],
+)
+def test_what_cannot_fly_is_told_why(learner: Make, says: str) -> None:
+    with pytest.raises(mr.InputError, match=says):
+        Fleet([Run(learner(), Noise())], "cpu")
+
+
+def test_runs_that_do_not_go_together() -> None:
+    other = Run(mr.Online(networks.mlp(INPUTS, (8, 8), CLASSES)), Noise())
+    with pytest.raises(mr.InputError, match="nets of one shape"):
+        Fleet([started("online"), other], "cpu")
+    with pytest.raises(mr.InputError, match="equally long tasks"):
+        Fleet([started("online"), started("online", Noise(examples=9))], "cpu")
+    with pytest.raises(mr.InputError, match="bytes"):
+        Fleet([started("online", Noise(dtype=torch.float32))], "cpu")
+    with pytest.raises(mr.InputError, match="at least one"):
+        Fleet([], "cpu")
+
+
+def test_without_a_gpu_or_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(mr.InputError, match="needs a CUDA GPU"):
+        Fleet([started("online")])
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    with pytest.raises(mr.InputError, match="needs a CUDA GPU"):
+        Fleet([started("online")], "cpu")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(mr.InputError, match="needs Triton"):
+        Fleet([started("online")], "cpu")
+
+
+def test_a_gpu_that_is_too_small_says_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = started("online")
+    monkeypatch.setattr(fleets, "_check_device", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2**28, 2**30))
+    with pytest.raises(mr.InputError, match=r"3000 runs need .* GiB .* fly at most \d+ at a time"):
+        Fleet([run] * 3000, "cuda")
+
+
+def test_the_terms_of_a_learner() -> None:
+    assert Terms.of(LEARNERS["Algorithm 6"]()) == Terms(6, 6, 2, 1, fleets.LAST, 1, 0.05, 0.05, 0.3)
+    assert Terms.of(LEARNERS["Algorithm 7"]()).current_rate == pytest.approx(0.15)
+    assert Terms.of(LEARNERS["gamma"]()).beta == pytest.approx(0.15)
+    assert Terms.of(LEARNERS["official"]()).odds == 2
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    instead_of_mnist(monkeypatch)
+    monkeypatch.setattr(fleets, "mnist", small_images)
+    options: dict[str, Any] = {"k": 3, "s": 1}
+    return Experiment(options=options, memory=5, tasks=2, examples=4, test_examples=9, hidden=(10, 6))
+
+
+def test_flying_gives_the_records_of_the_other_engines(small: Experiment, tmp_path: Path) -> None:
+    wanted = [replace(small, seed=seed) for seed in (0, 1)]
+    found = fly(wanted, tmp_path, device="cpu")
+    for experiment, record in zip(wanted, found, strict=True):
+        plain = replace(experiment, engine="torch").start()
+        for _ in plain.steps():
+            pass
+        theirs = plain.record()
+        assert record is not None
+        assert (record.key, record.examples, record.seed) == (theirs.key, theirs.examples, theirs.seed)
+        assert record.engine == "fleet"
+        assert record.accuracy == pytest.approx(theirs.accuracy, nan_ok=True)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert len(names) == 2
+    again = fly(wanted, tmp_path, device="cuda")  # there is none: nothing is run again
+    assert again == found
+
+
+def test_an_interrupted_flight_goes_on(small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleets, "SAVE_EVERY", 0.0)
+
+    def stop(seen: int, total: int) -> None:
+        assert total == 8
+        if seen >= 5:
+            raise KeyboardInterrupt
+
+    whole = fly([small], tmp_path / "whole", device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        fly([small], tmp_path / "parts", device="cpu", report=stop)
+    first: list[int] = []
+    parts = fly([small], tmp_path / "parts", device="cpu", report=lambda seen, _: first.append(seen))
+    assert first[0] > 3
+    assert whole[0] is not None
+    assert parts[0] is not None
+    assert parts[0].weights == whole[0].weights
+    assert parts[0].accuracy == pytest.approx(whole[0].accuracy, nan_ok=True)
+    assert not list((tmp_path / "parts").glob(".fleet*"))
+
+
+def test_a_damaged_checkpoint_is_named(small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleets, "SAVE_EVERY", 0.0)
+
+    def stop(seen: int, total: int) -> None:
+        if seen == total:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fly([small], tmp_path, device="cpu", report=stop)
+    [path] = tmp_path.glob(".fleet*")
+    path.write_bytes(b"no checkpoint")
+    with pytest.raises(mr.MetareplayError, match="damaged: delete it"):
+        fly([small], tmp_path, device="cpu")
+
+
+def test_gradients_are_not_compared(small: Experiment, tmp_path: Path) -> None:
+    with pytest.raises(mr.InputError, match="does not compare gradients"):
+        fly([replace(small, alignment=5)], tmp_path, device="cpu")
