@@ -311,7 +311,7 @@ class _Flight:
             self._load()
 
     def go(self, report: Report | None) -> None:
-        """All examples of all streams, whole windows at a time, or up to a task's end; every accuracy that is wanted."""
+        """All examples of all streams, whole windows at a time, or up to a task's end; every accuracy wanted."""
         fleet, size, total = self.fleet, 1, self.fleet.ends[-1]
         for finished, end in enumerate((0, *fleet.ends)):
             while fleet.seen < end:

@@ -138,7 +138,7 @@ def plot_grid(found: dict[str, Any], path: Path) -> None:
         for (y, beta), (x, k) in product(enumerate(betas), enumerate(sizes)):
             value, first = ra[lr, s, beta, k], (lr, s, beta, k) == tuple(best[n] for n in ("lr", "s", "beta", "k"))
             text = "-" if value is None else f"{value:.1f}"
-            light = value is None or value < (low + high) / 2
+            light = value is not None and value < (low + high) / 2
             weight = "bold" if first else "normal"
             axes.text(x, y, text, ha="center", va="center", size=7, color="white" if light else "black", weight=weight)
         axes.set_title(f"lr {lr:g}, s {s:g}", size=9)
