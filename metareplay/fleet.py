@@ -94,6 +94,11 @@ class Terms:
         """Steps of one batch, once the memory holds enough."""
         return self.drawn + self.copies
 
+    @property
+    def limit(self) -> int:
+        """Steps that the kernel takes as one block: the run's own affair, so that company does not change its sums."""
+        return max(SHORTEST, _power(self.length))
+
 
 @final
 class Fleet:
@@ -112,7 +117,7 @@ class Fleet:
         self.seen = 0
         self._width = _power(max(self.widths[1:3]))
         self._out = _power(self.widths[3])
-        self._rows = max(SHORTEST, _power(max(terms.length for terms in self.terms)))
+        self._rows = max(terms.limit for terms in self.terms)
         self._check_room()
         self._place_streams()
         self._theta = torch.zeros(len(runs), sum(self._sizes().values()))
@@ -221,7 +226,7 @@ class Fleet:
         images = stream.images or mnist()
         key = images.name, stream.test_examples
         if key not in self._tests:
-            xs, ys = (torch.from_numpy(values[: stream.test_examples]) for values in (images.test_xs, images.test_ys))
+            xs, ys = (torch.tensor(values[: stream.test_examples]) for values in (images.test_xs, images.test_ys))
             self._tests[key] = xs.flatten(1).to(self.device), ys.to(self.device)
         xs, ys = self._tests[key]
         pixels = torch.from_numpy(stream.pixel_map(task)).to(self.device)
@@ -232,7 +237,7 @@ class Fleet:
         count, width, rows = len(self.runs), self._width, self._rows
         starts = [self._starts[_name(run.stream)] for run in self.runs]
         whole = [
-            [t.memory, t.drawn, t.copies, t.batches, t.place, t.odds, start]
+            [t.memory, t.drawn, t.copies, t.batches, t.place, t.odds, t.limit, start]
             for t, start in zip(self.terms, starts, strict=True)
         ]
         work = torch.tensor([t.batches * t.length for t in self.terms])

@@ -123,13 +123,18 @@ def test_accuracy_is_that_of_the_net(flown: Fleet) -> None:
 def test_batches_longer_than_a_tile() -> None:
     stream, count = Noise(examples=150, tasks=1), 2
     learner = mr.MER(net(), memory=mr.Reservoir(200), lr=0.02, beta=0.3, s=1, k=140, engine="torch")
-    fleet = Fleet([Run(learner, stream)], "cpu")
+    beside = Run(LEARNERS["online"](), stream)
+    fleet = Fleet([Run(learner, stream), beside], "cpu")
     fleet.start_with(145)
     fleet.learn(count)
     plain = mr.MER(net(), memory=mr.Reservoir(200), lr=0.02, beta=0.3, s=1, k=140, engine="torch")
     fill(plain, stream.xs[:145], stream.ys[:145])
     plain.observe_many(stream.xs[145 : 145 + count], stream.ys[145 : 145 + count])
     assert distance(fleet.theta(0), plain.weights.theta) < 1e-6
+    alone = Fleet([beside], "cpu")
+    alone.start_with(145)
+    alone.learn(count)
+    assert torch.equal(alone.theta(0), fleet.theta(1))
 
 
 def test_a_state_goes_on_bit_for_bit_and_company_does_not_matter(flown: Fleet) -> None:

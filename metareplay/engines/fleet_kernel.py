@@ -95,7 +95,7 @@ def learn(
     xs: tl.tensor,  # (examples of all streams, inputs) bytes
     ys: tl.tensor,  # (examples of all streams,) int32
     order: tl.tensor,  # (runs,) int32: which run a program takes
-    whole: tl.tensor,  # (runs, 7) int32: memory ... odds of its Terms; where its stream begins in `xs`
+    whole: tl.tensor,  # (runs, 8) int32: memory ... odds, limit of its Terms; where its stream begins in `xs`
     real: tl.tensor,  # (runs, 3) float32: rate, rate of the current example, beta
     keys: tl.tensor,  # (runs, 3) uint64: of the draws for KEEP, REPLAY, PLACE
     slots: tl.tensor,  # (runs, most memory) int32: the example in each slot
@@ -118,9 +118,10 @@ def learn(
 ) -> None:
     """One run."""
     run = tl.load(order + tl.program_id(0)).to(tl.int64)
-    memory, drawn = tl.load(whole + run * 7), tl.load(whole + run * 7 + 1)
-    copies, batches_each = tl.load(whole + run * 7 + 2), tl.load(whole + run * 7 + 3)
-    place, odds, stream = tl.load(whole + run * 7 + 4), tl.load(whole + run * 7 + 5), tl.load(whole + run * 7 + 6)
+    memory, drawn = tl.load(whole + run * 8), tl.load(whole + run * 8 + 1)
+    copies, batches_each = tl.load(whole + run * 8 + 2), tl.load(whole + run * 8 + 3)
+    place, odds, stream = tl.load(whole + run * 8 + 4), tl.load(whole + run * 8 + 5), tl.load(whole + run * 8 + 7)
+    limit = tl.load(whole + run * 8 + 6)
     rate, current_rate, beta = tl.load(real + run * 3), tl.load(real + run * 3 + 1), tl.load(real + run * 3 + 2)
     keep_key, replay_key, place_key = tl.load(keys + run * 3), tl.load(keys + run * 3 + 1), tl.load(keys + run * 3 + 2)
     slots += run * most_memory
@@ -155,7 +156,7 @@ def learn(
         length = size + copies
         until = tl.minimum(end, (example // WINDOW + 1) * WINDOW)
         left = tl.where(held < drawn, batches_each, (until - example) * batches_each) - batch
-        batches = tl.minimum(span // length, left)
+        batches = tl.minimum(limit // length, left)
         n = batches * length
 
         # Its rows.
@@ -284,6 +285,7 @@ def learn(
                     change = tl.dot(high, x)
                     change = tl.dot(low, x * (1 / SMALL), change)
                     tl.store(corner + start, old - (beta * scale) * change, mask=inside[None, :])
+                tl.debug_barrier()
         tl.store(b1 + unit, bias)
         tl.debug_barrier()
         check = tl.sum(bias, axis=0) + tl.sum(c3, axis=0)
