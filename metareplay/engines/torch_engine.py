@@ -87,7 +87,7 @@ class TorchEngine(Engine):
     ) -> None:
         self.weights, self.loss, self.draws, self.clip = weights, loss, draws, clip
         buffers = weights.module.buffers()
-        self._statistics = [b for b in buffers if b.is_floating_point() and torch.isfinite(b).all()]  # of BatchNorm
+        self.statistics = [b for b in buffers if b.is_floating_point() and torch.isfinite(b).all()]  # of BatchNorm
         self.optimizer = None
         if make_optimizer is not None:
             theta = nn.Parameter(weights.theta)  # the same storage
@@ -98,7 +98,7 @@ class TorchEngine(Engine):
         self, plan: Plan, table: Table, pull: Pull | None = None, differentiate: Differentiate | None = None
     ) -> Outcome:
         """Example by example; one that cannot be learned is undone. Another engine may do the gradients."""
-        with self._learning() as generator:
+        with self.learning() as generator:
             for i in range(len(plan)):
                 undo = self.remember()
                 try:
@@ -128,7 +128,7 @@ class TorchEngine(Engine):
     def gradients(self, table: Table, groups: list[Ints], example: int) -> Gradients:
         """One forward and backward pass a group."""
         found = []
-        with self._learning() as generator:
+        with self.learning() as generator:
             generator.manual_seed(self.draws.word(Purpose.MODULE, example))
             for rows in groups:
                 self._differentiate(table, rows, balanced=False)
@@ -182,7 +182,8 @@ class TorchEngine(Engine):
             self.optimizer.step()
 
     @contextmanager
-    def _learning(self) -> Iterator[torch.Generator]:
+    def learning(self) -> Iterator[torch.Generator]:
+        """The module in training mode, gradients wanted and gathered, one thread; lends the generator."""
         self.weights.check()
         self.weights.gather_gradient()
         if not self.weights.module.training:
@@ -197,7 +198,7 @@ class TorchEngine(Engine):
 
     def healthy(self) -> bool:
         """Weights, statistics and moments are all finite."""
-        all_values = (self.weights.theta, *self._statistics, *self.state().values())
+        all_values = (self.weights.theta, *self.statistics, *self.state().values())
         return all(all_finite(values) for values in all_values)
 
     def remember(self) -> Callable[[], None]:

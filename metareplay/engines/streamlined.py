@@ -1,0 +1,97 @@
+"""A module rewritten so that a step on one example takes few kernels; it shares all its parts with the original."""
+
+from importlib.util import find_spec
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from metareplay.networks import MultiHead
+
+POOLS = (2, 4)  # sizes of pooling windows that the kernels know
+
+
+def streamlined(model: nn.Module) -> nn.Module:
+    """Conv2d, ReLU and MaxPool2d that follow each other in an nn.Sequential as one block; all else as it is.
+
+    The result computes the same function with the same parameters. A module with hooks is left alone.
+    """
+    if find_spec("triton") is None or any(_has_hooks(module) for module in model.modules()):
+        return model
+    if isinstance(model, MultiHead):
+        body = streamlined(model.body)
+        return model if body is model.body else model.with_body(body)
+    return _sequence(model) if type(model) is nn.Sequential else model
+
+
+def _sequence(model: nn.Sequential) -> nn.Sequential:
+    parts, blocks, at = list(model), list[nn.Module](), 0
+    while at < len(parts):
+        part = parts[at]
+        used = 1
+        if type(part) is nn.Conv2d and _fits(part):
+            relu = at + used < len(parts) and type(parts[at + used]) is nn.ReLU
+            used += relu
+            pool = _window(parts[at + used]) if at + used < len(parts) else 1
+            used += pool > 1
+            blocks.append(ConvBlock(part, parts[at + 1 : at + used], pool, relu))
+        else:
+            blocks.append(_sequence(part) if type(part) is nn.Sequential else part)
+        at += used
+    changed = any(new is not old for new, old in zip(blocks, parts, strict=False))
+    return nn.Sequential(*blocks) if changed else model
+
+
+@final
+class ConvBlock(nn.Module):
+    """A convolution and what follows it; a batch of one by our kernels, any other by torch."""
+
+    def __init__(self, conv: nn.Conv2d, following: list[nn.Module], pool: int, relu: bool) -> None:
+        super().__init__()
+        self.conv, self.following = conv, nn.Sequential(*following)
+        self.pool, self.relu = pool, relu
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """conv, ReLU, pooling."""
+        conv = self.conv
+        if inputs.dim() != 4 or len(inputs) != 1 or inputs.dtype != torch.float32 or not _large(inputs, self):
+            plain: Tensor = self.following(conv(inputs))
+            return plain
+        from metareplay.engines.convolution import ConvReluPool  # here, because only GPU machines have triton
+
+        apply: Any = ConvReluPool.apply
+        found: Tensor = apply(
+            inputs, conv.weight, conv.bias, conv.stride[0], int(conv.padding[0]), self.pool, self.relu
+        )
+        return found
+
+
+def _fits(conv: nn.Conv2d) -> bool:
+    square = len(set(conv.stride)) == 1 and not isinstance(conv.padding, str) and len(set(conv.padding)) == 1
+    plain = conv.groups == 1 and set(conv.dilation) == {1} and conv.padding_mode == "zeros"
+    return square and plain and conv.weight.dtype == torch.float32
+
+
+def _window(module: nn.Module) -> int:
+    """The size of a pooling window, if it is a square of a known size and windows do not overlap; else 1."""
+    if type(module) is not nn.MaxPool2d or module.return_indices or module.ceil_mode:
+        return 1
+    size = module.kernel_size if isinstance(module.kernel_size, tuple) else (module.kernel_size,) * 2
+    step = module.stride if isinstance(module.stride, tuple) else (module.stride,) * 2
+    plain = set(size) == set(step) and len(set(size)) == 1
+    plain = plain and module.padding in (0, (0, 0)) and module.dilation in (1, (1, 1))
+    return int(size[0]) if plain and size[0] in POOLS else 1
+
+
+def _large(inputs: Tensor, block: ConvBlock) -> bool:
+    """Whether anything comes out; torch explains what is wrong if not."""
+    conv, (height, width) = block.conv, inputs.shape[2:]
+    least = [kernel + (block.pool - 1) * conv.stride[0] - 2 * int(conv.padding[0]) for kernel in conv.kernel_size]
+    return inputs.shape[1] == conv.in_channels and height >= least[0] and width >= least[1]
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return any(bool(getattr(module, name, None)) for name in _HOOKS)
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
