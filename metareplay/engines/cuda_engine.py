@@ -20,8 +20,8 @@ from metareplay.draws import Ints
 from metareplay.engines.engine import Engine, Gradients, Outcome, Pull
 from metareplay.engines.inputs import as_input
 from metareplay.engines.precision import full_precision
-from metareplay.engines.streamlined import streamlined
-from metareplay.engines.torch_engine import TorchEngine, forward
+from metareplay.engines.streamlined import streamlined, streamlined_loss
+from metareplay.engines.torch_engine import Loss, TorchEngine, forward
 from metareplay.errors import MetareplayError
 from metareplay.plan import Plan
 from metareplay.table import Table
@@ -52,6 +52,7 @@ class CudaGraphs:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)
+        self._pool = torch.cuda.graph_pool_handle()  # graphs that never run at the same time share their memory
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -77,7 +78,7 @@ class CudaGraphs:
 
     def _capture(self, work: Callable[[], object]) -> Work:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
             work()
         replay: Work = graph.replay
         return replay
@@ -141,9 +142,10 @@ class CudaEngine(Engine):
     results do not depend on when a graph was made.
     """
 
-    def __init__(self, plain: TorchEngine, recorder: Recorder) -> None:
-        """`plain` takes over where a module cannot be captured."""
+    def __init__(self, plain: TorchEngine, recorder: Recorder, fewer_kernels: bool = True) -> None:
+        """`plain` takes over where a module cannot be captured; `fewer_kernels`: with our own for single examples."""
         self.weights = plain.weights
+        self._fewer = fewer_kernels
         self.reason: str | None = None  # why stepping had to take over
         self._plain, self._recorder = plain, recorder
         self._steps: _Steps | None = None
@@ -177,10 +179,11 @@ class CudaEngine(Engine):
         return self._steps if self.reason is None else None
 
     def _first_that_can(self, plan: Plan, table: Table, pull: Pull | None) -> "_Steps | None":
-        """With the module rewritten if that works, else as it is."""
-        module = self.weights.module
-        for model in dict.fromkeys([streamlined(module) if self.weights.device.type == "cuda" else module, module]):
-            steps = _Steps(self._plain, self._recorder, model, table, plan, pull)
+        """With module and loss rewritten if that works, else as they are."""
+        module, loss = self.weights.module, self._plain.loss
+        fewer = streamlined(module), streamlined_loss(loss)
+        for model, its_loss in dict.fromkeys([fewer, (module, loss)] if self._fewer else [(module, loss)]):
+            steps = _Steps(self._plain, self._recorder, model, its_loss, table, plan, pull)
             self.reason = steps.trial(plan)
             if self.reason is None:
                 return steps
@@ -232,12 +235,13 @@ class _Steps:
         plain: TorchEngine,
         recorder: Recorder,
         model: nn.Module,
+        loss: Loss,
         table: Table,
         plan: Plan,
         pull: Pull | None,
     ) -> None:
-        """`model` is the module, or the same rewritten."""
-        self._weights, self._loss, self._clip = plain.weights, plain.loss, plain.clip
+        """`model` and `loss` are the learner's, or the same rewritten."""
+        self._weights, self._loss, self._clip = plain.weights, loss, plain.clip
         self._statistics, self._recorder, self._table = plain.statistics, recorder, table
         self._model = model
         self._parameters = [p for p in self._weights.module.parameters() if p.requires_grad]
@@ -248,6 +252,7 @@ class _Steps:
         self._batch_start = theta.clone()  # before the batch: theta_W0
         self._kept = [buffer.clone() for buffer in self._buffers]
         self._fine = torch.ones((), dtype=torch.bool, device=theta.device)  # everything was finite so far
+        self._one = torch.ones((), dtype=theta.dtype, device=theta.device)
         self._pull = None if pull is None else Pull(pull.strength, pull.importance.clone(), pull.anchor.clone())
         self._pulled = pull
         self._slots: dict[int, _Slot] = {}  # by the number of rows
@@ -373,7 +378,8 @@ class _Steps:
     def _descend(self, loss: Tensor, rate: Tensor | None) -> None:
         """theta <- theta - rate * gradient, in as few kernels as possible."""
         flat = rate is not None or self._clip is not None or self._pull is not None
-        found = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=flat)
+        one = self._one if loss.dim() == 0 and loss.dtype == self._one.dtype else None
+        found = torch.autograd.grad(loss, self._parameters, one, allow_unused=True, materialize_grads=flat)
         with torch.no_grad():
             if not flat:
                 used = [(p, g) for p, g in zip(self._parameters, found, strict=True) if g is not None]

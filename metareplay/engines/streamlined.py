@@ -1,18 +1,21 @@
-"""A module rewritten so that a step on one example takes few kernels; it shares all its parts with the original."""
+"""A module and its loss rewritten so that a step on one example takes few kernels; all parts are shared."""
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from metareplay.networks import MultiHead
 
 POOLS = (2, 4)  # sizes of pooling windows that the kernels know
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def streamlined(model: nn.Module) -> nn.Module:
-    """Conv2d, ReLU and MaxPool2d that follow each other in an nn.Sequential as one block; all else as it is.
+    """Conv2d, ReLU and MaxPool2d that follow each other in an nn.Sequential as one block, Linear and ReLU likewise.
 
     The result computes the same function with the same parameters. A module with hooks is left alone.
     """
@@ -24,17 +27,34 @@ def streamlined(model: nn.Module) -> nn.Module:
     return _sequence(model) if type(model) is nn.Sequential else model
 
 
+def streamlined_loss(loss: Loss) -> Loss:
+    """Cross-entropy in two kernels; any other loss as it is."""
+    return _cross_entropy if loss is functional.cross_entropy and find_spec("triton") is not None else loss
+
+
+def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    if outputs.dim() != 2 or not _single(outputs):
+        return functional.cross_entropy(outputs, labels)
+    from metareplay.engines.one_example import CrossEntropy  # here, because only GPU machines have triton
+
+    apply: Any = CrossEntropy.apply
+    found: Tensor = apply(outputs, labels)
+    return found
+
+
 def _sequence(model: nn.Sequential) -> nn.Sequential:
     parts, blocks, at = list(model), list[nn.Module](), 0
     while at < len(parts):
-        part = parts[at]
+        part, following = parts[at], parts[at + 1 : at + 3]
+        relu = len(following) > 0 and type(following[0]) is nn.ReLU
         used = 1
         if type(part) is nn.Conv2d and _fits(part):
-            relu = at + used < len(parts) and type(parts[at + used]) is nn.ReLU
-            used += relu
-            pool = _window(parts[at + used]) if at + used < len(parts) else 1
-            used += pool > 1
+            pool = _window(following[relu]) if len(following) > relu else 1
+            used += relu + (pool > 1)
             blocks.append(ConvBlock(part, parts[at + 1 : at + used], pool, relu))
+        elif type(part) is nn.Linear:
+            used += relu
+            blocks.append(LinearBlock(part, parts[at + 1 : at + used], relu))
         else:
             blocks.append(_sequence(part) if type(part) is nn.Sequential else part)
         at += used
@@ -54,16 +74,40 @@ class ConvBlock(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """conv, ReLU, pooling."""
         conv = self.conv
-        if inputs.dim() != 4 or len(inputs) != 1 or inputs.dtype != torch.float32 or not _large(inputs, self):
+        if inputs.dim() != 4 or not _single(inputs) or not _large(inputs, self):
             plain: Tensor = self.following(conv(inputs))
             return plain
-        from metareplay.engines.convolution import ConvReluPool  # here, because only GPU machines have triton
+        from metareplay.engines.one_example import ConvReluPool
 
         apply: Any = ConvReluPool.apply
-        found: Tensor = apply(
-            inputs, conv.weight, conv.bias, conv.stride[0], int(conv.padding[0]), self.pool, self.relu
-        )
+        padding = int(conv.padding[0])
+        found: Tensor = apply(inputs, conv.weight, conv.bias, conv.stride[0], padding, self.pool, self.relu)
         return found
+
+
+@final
+class LinearBlock(nn.Module):
+    """A linear layer and the ReLU after it; a batch of one by our kernels, any other by torch."""
+
+    def __init__(self, linear: nn.Linear, following: list[nn.Module], relu: bool) -> None:
+        super().__init__()
+        self.linear, self.following, self.relu = linear, nn.Sequential(*following), relu
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """W x + b, ReLU."""
+        linear = self.linear
+        if inputs.dim() != 2 or not _single(inputs) or inputs.shape[1] != linear.in_features:
+            plain: Tensor = self.following(linear(inputs))
+            return plain
+        from metareplay.engines.one_example import LinearRelu
+
+        apply: Any = LinearRelu.apply
+        found: Tensor = apply(inputs, linear.weight, linear.bias, self.relu)
+        return found
+
+
+def _single(inputs: Tensor) -> bool:
+    return len(inputs) == 1 and inputs.dtype == torch.float32
 
 
 def _fits(conv: nn.Conv2d) -> bool:
