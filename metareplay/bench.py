@@ -104,7 +104,7 @@ def measure(setting: Setting, engine: str = "auto", rounds: int = 7, seconds: fl
     """Medians over rounds; in each, our engine and the torch loop take turns for about so many seconds."""
     xs, ys = _examples(setting, setting.memory + 4000)
     learner = setting.learner(engine)
-    _fill(learner, xs[: setting.memory], ys[: setting.memory])
+    fill(learner, xs[: setting.memory], ys[: setting.memory])
     loop = _torch_loop(setting, xs, ys)
     fresh, at = len(xs) - setting.memory, 0
 
@@ -131,7 +131,7 @@ def two_jobs(engine: str = "auto", rounds: int = 7, seconds: float = 0.5) -> flo
     xs, ys = _examples(FIRST, FIRST.memory + 4000)
     learners = [FIRST.learner(engine, seed) for seed in range(2)]
     for learner in learners:
-        _fill(learner, xs[: FIRST.memory], ys[: FIRST.memory])
+        fill(learner, xs[: FIRST.memory], ys[: FIRST.memory])
         learner.observe_many(xs[-2:], ys[-2:])
     count = max(2, int(seconds / 2 / _clock(lambda: learners[0].observe_many(xs[-4:], ys[-4:])) * 4))
 
@@ -213,7 +213,7 @@ def _examples(setting: Setting, count: int) -> tuple[Tensor, Tensor]:
     return torch.cat([c.xs for c in chunks])[:count], torch.cat([c.ys for c in chunks])[:count]
 
 
-def _fill(learner: Learner, xs: Tensor, ys: Tensor) -> None:
+def fill(learner: Learner, xs: Tensor, ys: Tensor) -> None:
     """Store examples without learning them."""
     if learner.held is None:
         return

@@ -1,3 +1,4 @@
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 import metareplay as mr
 from metareplay import cli
 
+os.environ["TRITON_INTERPRET"] = "1"  # kernels for GPUs, where they are tested at all, run on the CPU
 settings.register_profile("metareplay", deadline=None, derandomize=True, print_blob=True, max_examples=40)
 settings.load_profile("metareplay")
 

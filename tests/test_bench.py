@@ -32,7 +32,7 @@ def test_every_algorithm_is_timed_against_the_torch_loop(algorithm: str) -> None
 def test_the_memory_is_full_when_timing_starts(setting: bench.Setting) -> None:
     xs, ys = bench._examples(setting, 200)
     learner = bench.Setting("small", memory=50).learner("auto")
-    bench._fill(learner, xs[:50], ys[:50])
+    bench.fill(learner, xs[:50], ys[:50])
     assert learner.held is not None
     assert len(learner.held) == learner.held.seen == learner.seen == 50
     assert torch.equal(learner.held.examples().xs, xs[:50])

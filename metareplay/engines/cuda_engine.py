@@ -300,20 +300,24 @@ class _Steps:
         self._take(pull)
         chunk = _Chunk(plan, self._table, self._weights.theta.device)
         for i in range(len(plan)):
+            parts = pieces(plan, i)
+            capture = self._patience.ends({piece.kind for piece in parts})
+            begun = False
             try:
-                if not self._learn(pieces(plan, i), chunk):
+                self._work("open", self._open, capture)()
+                begun = True  # before, there is nothing to undo
+                if not self._learn(parts, chunk, capture):
                     self._undo()
                     return Outcome(i)
             except BaseException as error:
-                self._undo()
+                if begun:
+                    self._undo()
                 small = isinstance(error, torch.cuda.OutOfMemoryError)
                 return Outcome(i, _too_large(error) if small else error)
         return Outcome(len(plan))
 
-    def _learn(self, parts: list[Piece], chunk: "_Chunk") -> bool:
+    def _learn(self, parts: list[Piece], chunk: "_Chunk", capture: bool) -> bool:
         """Algorithm 1's loops; whether everything stayed finite."""
-        capture = self._patience.ends({piece.kind for piece in parts})
-        self._work("open", self._open, capture)()
         for piece in parts:
             self._run(piece, chunk, self._work(piece.kind, self._eager(piece), capture))
         self._work("close", self._close, capture)()
