@@ -68,11 +68,18 @@ class Setting:
 
     def learner(self, device: torch.device, seed: int = 0) -> MER:
         """A learner with a full memory."""
-        options: dict[str, Any] = {"regression": True, "loss": functional.huber_loss} if self.regression else {}
-        engine = "cuda" if device.type == "cuda" else "torch"
-        model = self.model(seed).to(device)
-        rates = {"lr": 0.001, "beta": 0.1}
-        learner = MER(model, memory=Reservoir(MEMORY), **rates, s=self.s, k=self.k, seed=seed, engine=engine, **options)
+        learner = MER(
+            self.model(seed).to(device),
+            memory=Reservoir(MEMORY),
+            lr=0.001,
+            beta=0.1,
+            s=self.s,
+            k=self.k,
+            seed=seed,
+            regression=self.regression,
+            loss=functional.huber_loss if self.regression else None,
+            engine="cuda" if device.type == "cuda" else "torch",
+        )
         fill(learner, *self.examples(MEMORY))
         return learner
 
@@ -212,13 +219,12 @@ def node_latency(nodes: int = 2000) -> float:
 
 def count_kernels(setting: Setting, learner: MER) -> float | None:
     """Kernels in one step, as the profiler sees them while one example is learned; None if it sees none."""
-    from torch.autograd.profiler_util import DeviceType  # here, because profilers take long to import
-    from torch.profiler import ProfilerActivity, profile
+    from torch.profiler import ProfilerActivity, profile  # here, because it takes long to import
 
     try:
         with profile(activities=[ProfilerActivity.CUDA]) as seen:
             _step(setting, learner, 1)
-        found = sum(one.device_type == DeviceType.CUDA for one in seen.events() or [])
+        found = sum(str(one.device_type).endswith("CUDA") for one in seen.events() or [])
     except RuntimeError:
         return None
     return found / setting.s / setting.k or None

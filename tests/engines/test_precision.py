@@ -10,7 +10,8 @@ GPU = torch.device("cuda")
 
 
 def settings() -> list[Any]:
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    cudnn: Any = torch.backends.cudnn
+    matmul = torch.backends.cuda.matmul
     return [cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision, cudnn.deterministic, matmul.allow_tf32]
 
 
