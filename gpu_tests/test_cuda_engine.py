@@ -84,8 +84,7 @@ def test_every_learner_and_net_as_plain_stepping() -> str:
     for net in NETS.values():
         for make in LEARNERS.values():
             plain, graphs = make(net(), engine="torch"), make(net(), engine="cuda")
-            with full_precision(plain.weights.device):
-                taught(plain, examples())
+            taught(plain, examples())
             taught(graphs, examples())
             assert graphs.compute.name == "cuda", graphs.compute.name
             found = apart(plain, graphs)
@@ -198,8 +197,7 @@ def test_what_cannot_be_captured_falls_back_with_a_reason() -> str:
     ]
     for make in made:
         plain, fallen = make("torch"), make("cuda")
-        with full_precision(plain.weights.device):
-            taught(plain, examples())
+        taught(plain, examples())
         taught(fallen, examples())
         assert fallen.compute.name.startswith("torch (cuda could not capture: "), fallen.compute.name
         assert apart(plain, fallen) < 2e-5

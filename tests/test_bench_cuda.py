@@ -68,3 +68,13 @@ def test_without_a_gpu_one_line_says_so(call: Call, words: tuple[str, ...], monk
     assert answer.code == 2
     assert "needs a CUDA GPU" in answer.err
     assert answer.err.count("\n") == 1
+
+
+def test_a_gpu_without_room_is_explained_in_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(bench_cuda, "document", full)
+    answer = call("bench", "--engine", "cuda")
+    assert answer.code == 2
+    assert "not enough memory" in answer.err

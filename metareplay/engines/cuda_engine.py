@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from metareplay.draws import Ints
 from metareplay.engines.engine import Engine, Gradients, Outcome, Pull
 from metareplay.engines.inputs import as_input
-from metareplay.engines.precision import full_precision
 from metareplay.engines.streamlined import streamlined, streamlined_loss
 from metareplay.engines.torch_engine import Loss, TorchEngine, forward
 from metareplay.errors import MetareplayError
@@ -30,6 +29,7 @@ from metareplay.weights import reptile
 MOST = 128  # steps in one graph: thousands of kernels, captured in a second
 PATIENCE = 3  # examples in a row with batches of one length before a graph is made for it
 ALIKE = 1e-2  # how far a replay may be from stepping, as a share of the way that the weights went
+_trying = threading.Lock()  # one trial at a time: its kernels may have to be compiled
 _exclusive = threading.Lock()  # torch captures one graph at a time, and has one generator for a device
 
 Work = Callable[[], None]
@@ -52,6 +52,7 @@ class CudaGraphs:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)
+        self._failed: list[torch.cuda.CUDAGraph] = []
         self._pool = torch.cuda.graph_pool_handle()  # graphs that never run at the same time share their memory
 
     @contextmanager
@@ -72,14 +73,19 @@ class CudaGraphs:
             try:
                 return self._capture(work)
             except BaseException:
+                self._pool = torch.cuda.graph_pool_handle()
                 with suppress(Exception):  # a capture that ends well sets torch's generator free again
                     self._capture(torch.empty(1, device=self._device).zero_)
                 raise
 
     def _capture(self, work: Callable[[], object]) -> Work:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
-            work()
+        try:
+            with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
+                work()
+        except BaseException:
+            self._failed.append(graph)  # torch's allocator may still ask it
+            raise
         replay: Work = graph.replay
         return replay
 
@@ -148,17 +154,20 @@ class CudaEngine(Engine):
         self._fewer = fewer_kernels
         self.reason: str | None = None  # why stepping had to take over
         self._plain, self._recorder = plain, recorder
+        self._asked = False  # for gradients
         self._steps: _Steps | None = None
         self._lock = threading.RLock()  # a prediction in another thread waits
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """Whether graphs are used, and if not, why."""
-        return "cuda" if self.reason is None else f"torch (cuda could not capture: {self.reason})"
+        """Whether graphs are used, and if not, why; a learner that only asks for gradients has none."""
+        if self.reason is not None:
+            return f"torch (cuda could not capture: {self.reason})"
+        return "torch" if self._steps is None and self._asked else "cuda"
 
     def execute(self, plan: Plan, table: Table, pull: Pull | None = None) -> Outcome:
         """Example by example; one that cannot be learned is undone."""
-        with self._lock, self._working(), self._plain.learning():
+        with self._lock, self._recorder.aside(), self._plain.learning():
             try:
                 steps = self._ready(plan, table, pull)
                 if steps is not None:
@@ -166,7 +175,7 @@ class CudaEngine(Engine):
             except torch.cuda.OutOfMemoryError as error:
                 self._steps = None
                 return Outcome(0, _too_large(error))
-        with self._lock, _exclusive, self._working():
+        with self._lock, _exclusive, self._recorder.aside():
             return self._plain.execute(plan, table, pull)
 
     def _ready(self, plan: Plan, table: Table, pull: Pull | None) -> "_Steps | None":
@@ -175,7 +184,8 @@ class CudaEngine(Engine):
             self._steps = None  # first, as it holds memory
             self.reason = self._obstacle(plan)
             if self.reason is None:
-                self._steps = self._first_that_can(plan, table, pull)
+                with _trying:
+                    self._steps = self._first_that_can(plan, table, pull)
         return self._steps if self.reason is None else None
 
     def _first_that_can(self, plan: Plan, table: Table, pull: Pull | None) -> "_Steps | None":
@@ -196,12 +206,13 @@ class CudaEngine(Engine):
 
     def gradients(self, table: Table, groups: list[Ints], example: int) -> Gradients:
         """By plain torch."""
-        with self._lock, self._working():
+        self._asked = True
+        with self._lock, self._recorder.aside():
             return self._plain.gradients(table, groups, example)
 
     def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
         """By plain torch."""
-        with self._lock, full_precision(self.weights.device):
+        with self._lock:
             return self._plain.outputs(xs, tasks)
 
     def healthy(self) -> bool:
@@ -219,11 +230,6 @@ class CudaEngine(Engine):
     def restore(self, state: dict[str, Tensor]) -> None:
         """Continue with saved moments."""
         self._plain.restore(state)
-
-    @contextmanager
-    def _working(self) -> Iterator[None]:
-        with full_precision(self.weights.device), self._recorder.aside():
-            yield
 
 
 @final
@@ -290,7 +296,7 @@ class _Steps:
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
-            return (str(error).strip() or type(error).__name__).splitlines()[0]
+            return _first_cause(error)
         finally:
             self._undo()
         return None
@@ -447,6 +453,13 @@ def _alike(one: Tensor, other: Tensor, start: Tensor) -> bool:
         return not bool(torch.isfinite(one).all())
     apart, way = (one - other).norm(), (other - start).norm()
     return bool(apart <= ALIKE * way + 1e-6 * start.norm())
+
+
+def _first_cause(error: BaseException) -> str:
+    """What went wrong first, in one line: when a capture fails, its end fails too."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _too_large(error: BaseException) -> MetareplayError:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from metareplay.draws import Draws, Ints, Purpose
 from metareplay.engines.engine import Engine, Gradients, Outcome, Pull
 from metareplay.engines.inputs import as_input
+from metareplay.engines.precision import full_precision
 from metareplay.networks import TaskModule
 from metareplay.plan import Plan
 from metareplay.table import Table
@@ -138,7 +139,8 @@ class TorchEngine(Engine):
     def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
         """A forward pass that leaves the module as it was."""
         model, batches = self.weights.module, zip(xs.split(BATCH), tasks.split(BATCH), strict=True)
-        with torch.no_grad(), evaluating(model), own_randomness(self.weights.device):
+        device = self.weights.device
+        with torch.no_grad(), evaluating(model), full_precision(device), own_randomness(device):
             return torch.cat([forward(model, as_input(some, self.weights), of) for some, of in batches])
 
     def state(self) -> dict[str, Tensor]:
@@ -183,7 +185,7 @@ class TorchEngine(Engine):
 
     @contextmanager
     def learning(self) -> Iterator[torch.Generator]:
-        """The module in training mode, gradients wanted and gathered, one thread; lends the generator."""
+        """The module in training mode, gradients wanted and gathered, full float32; lends the generator."""
         self.weights.check()
         self.weights.gather_gradient()
         if not self.weights.module.training:
@@ -192,6 +194,7 @@ class TorchEngine(Engine):
             torch.inference_mode(False),
             torch.enable_grad(),
             few_threads(self.weights),
+            full_precision(self.weights.device),
             own_randomness(self.weights.device) as generator,
         ):
             yield generator

@@ -73,8 +73,8 @@ def test_every_learner_as_the_torch_engine(name: str) -> None:
     plain, graphs = taught(MADE[name](engine="torch"), 7), taught(with_graphs(MADE[name](engine="torch")), 7)
     for one, other in zip(state(plain).values(), state(graphs).values(), strict=True):
         torch.testing.assert_close(one, other)
-    reason = FALLEN.get(name)
-    assert graphs.compute.name == ("cuda" if reason is None else f"torch (cuda could not capture: {reason})")
+    reason, usual = FALLEN.get(name), "torch" if name.startswith("gem") else "cuda"
+    assert graphs.compute.name == (usual if reason is None else f"torch (cuda could not capture: {reason})")
 
 
 @pytest.mark.parametrize("name", ["mer", "mer-heads", "mer-current-rate", "mer-one-big-batch", "er", "ewc", "online"])
@@ -237,6 +237,17 @@ def test_out_of_memory_is_explained_and_undone(where: str, monkeypatch: pytest.M
     assert_same_state(before, state(learner))
 
 
+def test_a_table_that_does_not_fit_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("metareplay.learners.learner.Table", full)
+    learner = EVERY["mer"]()
+    with pytest.raises(mr.MetareplayError, match=r"9 memories of this size need 0\.0 GiB, more than cpu has left"):
+        taught(learner)
+    assert learner.seen == 0
+
+
 def test_without_a_gpu_or_with_a_model_on_the_cpu_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(mr.InputError, match="needs a CUDA GPU"):
@@ -314,3 +325,86 @@ def test_patience_ends_when_the_same_kinds_came_often_enough_in_a_row() -> None:
     patience, short, long = Patience(3), {(2, True, True)}, {(5, True, True)}
     found = [patience.ends(kinds) for kinds in (short, short, long, long, long, long, short)]
     assert found == [False, False, False, False, True, True, False]
+
+
+class FakeStream:
+    """Writes down who waits for whom."""
+
+    def __init__(self, name: object, log: list[str]) -> None:
+        self.name, self.log = name, log
+
+    def wait_stream(self, other: "FakeStream") -> None:
+        self.log.append(f"{self.name} waits for {other.name}")
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """torch.cuda as far as graphs need it; gives the log of what was done."""
+    log: list[str] = []
+    main = FakeStream("main", log)
+
+    class Graph:
+        def replay(self) -> None:
+            log.append("replay")
+
+    @contextmanager
+    def capture(_: Graph, pool: int, stream: FakeStream, capture_error_mode: str) -> Iterator[None]:
+        log.append(f"capture in pool {pool} on {stream.name}, {capture_error_mode}")
+        yield
+
+    @contextmanager
+    def on(where: Any) -> Iterator[None]:
+        log.append(f"on {getattr(where, 'name', where)}")
+        yield
+        log.append(f"off {getattr(where, 'name', where)}")
+
+    pools = iter(range(100))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _: FakeStream("ours", log))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: main)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(pools))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    for name, fake in {"graph": capture, "device": on, "stream": on}.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    return log
+
+
+def test_work_aside_comes_after_what_was_asked_before_and_before_what_follows(cuda: list[str]) -> None:
+    def work() -> None:
+        cuda.append("work")
+        raise KeyError
+
+    with pytest.raises(KeyError), cuda_engine.CudaGraphs(torch.device("cpu")).aside():
+        work()
+    waits = [line for line in cuda if "waits" in line or line == "work"]
+    assert waits == ["ours waits for main", "work", "main waits for ours"]
+
+
+def test_a_graph_is_captured_on_the_own_stream_and_replayed(cuda: list[str]) -> None:
+    graphs = cuda_engine.CudaGraphs(torch.device("cpu"))
+    replay = graphs.record(lambda: cuda.append("work"))
+    replay()
+    assert cuda == ["capture in pool 0 on ours, thread_local", "work", "replay"]
+
+
+def test_after_a_capture_that_failed_another_one_is_made_and_the_lock_is_free(cuda: list[str]) -> None:
+    def fails() -> None:
+        raise RuntimeError("not while capturing")
+
+    graphs = cuda_engine.CudaGraphs(torch.device("cpu"))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="not while capturing"):
+            graphs.record(fails)
+    assert cuda == [f"capture in pool {pool} on ours, thread_local" for pool in (0, 1, 1, 2)]
+    assert len(graphs._failed) == 2
+
+
+def test_the_first_cause_is_told() -> None:
+    def fails() -> None:
+        try:
+            raise RuntimeError("a value was asked for")
+        finally:
+            raise RuntimeError("the capture could not be ended")
+
+    with pytest.raises(RuntimeError) as caught:
+        fails()
+    assert cuda_engine._first_cause(caught.value) == "a value was asked for"
