@@ -1,6 +1,7 @@
 """The kernels for one example, by triton's interpreter, and the modules rewritten to use them, against torch."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 import torch
@@ -10,7 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import metareplay as mr
+from metareplay.engines.cuda_engine import CudaEngine, Work
 from metareplay.engines.streamlined import ConvBlock, LinearBlock, streamlined, streamlined_loss
+from metareplay.engines.torch_engine import TorchEngine
 
 Modules = list[nn.Module]
 
@@ -174,3 +177,33 @@ def test_other_poolings_stay_torch_s(pool: nn.Module) -> None:
 
 def test_another_loss_is_left_alone() -> None:
     assert streamlined_loss(functional.mse_loss) is functional.mse_loss
+
+
+def test_a_learner_on_the_graph_engine_with_these_kernels() -> None:
+    """MER on a small convolutional net, every step by our kernels, against the torch engine."""
+
+    def learner() -> mr.Learner:
+        net = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 3))
+        memory = mr.Reservoir(5)
+        return mr.MER(mr.networks.glorot(net, 1), memory=memory, lr=0.1, beta=0.3, s=2, k=3, engine="torch")
+
+    plain, ours = learner(), learner()
+    assert isinstance(ours.compute, TorchEngine)
+    engine = ours.compute = CudaEngine(ours.compute, Rerun())
+    xs, ys = torch.randint(256, (6, 1, 5, 5), dtype=torch.uint8), torch.arange(6) % 3
+    for one in (plain, ours):
+        one.observe_many(xs, ys)
+    assert engine.name == "cuda"
+    assert engine._steps is not None
+    assert engine._steps._model is not ours.model
+    torch.testing.assert_close(plain.weights.theta, ours.weights.theta, rtol=1e-5, atol=1e-6)
+
+
+class Rerun:
+    """In place of a graph, the work itself."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def record(self, work: Work) -> Work:
+        return work
