@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Protocol, final
 
@@ -29,6 +30,7 @@ from metareplay.weights import reptile
 MOST = 128  # steps in one graph: thousands of kernels, captured in a second
 PATIENCE = 3  # examples in a row with batches of one length before a graph is made for it
 ALIKE = 1e-2  # how far a replay may be from stepping, as a share of the way that the weights went
+_turns: dict[int, threading.RLock] = {}  # by stream
 _trying = threading.Lock()  # one trial at a time: its kernels may have to be compiled
 _exclusive = threading.Lock()  # torch captures one graph at a time, and has one generator for a device
 
@@ -47,18 +49,26 @@ class Recorder(Protocol):
 
 @final
 class CudaGraphs:
-    """CUDA graphs on a stream of their own, so that those of several learners run side by side."""
+    """CUDA graphs on a stream of their own, so that those of several learners run side by side.
+
+    torch has 32 streams and gives them out in turn. Two learners that got the same one take turns too: otherwise one's
+    work could end up in the other's graph.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)
         self._failed: list[torch.cuda.CUDAGraph] = []
         self._pool = torch.cuda.graph_pool_handle()  # graphs that never run at the same time share their memory
+
+    @cached_property
+    def _stream(self) -> torch.cuda.Stream:
+        """Taken when it is needed: many learners are made and never learn."""
+        return torch.cuda.Stream(self._device)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """On our stream."""
-        with torch.cuda.device(self._device):
+        with _turns.setdefault(self._stream.cuda_stream, threading.RLock()), torch.cuda.device(self._device):
             current = torch.cuda.current_stream()
             self._stream.wait_stream(current)
             try:
@@ -167,16 +177,18 @@ class CudaEngine(Engine):
 
     def execute(self, plan: Plan, table: Table, pull: Pull | None = None) -> Outcome:
         """Example by example; one that cannot be learned is undone."""
-        with self._lock, self._recorder.aside(), self._plain.learning():
-            try:
-                steps = self._ready(plan, table, pull)
-                if steps is not None:
-                    return steps.execute(plan, pull)
-            except torch.cuda.OutOfMemoryError as error:
-                self._steps = None
-                return Outcome(0, _too_large(error))
-        with self._lock, _exclusive, self._recorder.aside():
-            return self._plain.execute(plan, table, pull)
+        with self._lock:
+            if self.reason is None:
+                with self._recorder.aside(), self._plain.learning():
+                    try:
+                        steps = self._ready(plan, table, pull)
+                        if steps is not None:
+                            return steps.execute(plan, pull)
+                    except torch.cuda.OutOfMemoryError as error:
+                        self._steps = None
+                        return Outcome(0, _too_large(error))
+            with self._recorder.aside(), _exclusive:
+                return self._plain.execute(plan, table, pull)
 
     def _ready(self, plan: Plan, table: Table, pull: Pull | None) -> "_Steps | None":
         """What carries out such plans; None if it has to be stepping."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -331,7 +332,7 @@ class FakeStream:
     """Writes down who waits for whom."""
 
     def __init__(self, name: object, log: list[str]) -> None:
-        self.name, self.log = name, log
+        self.name, self.log, self.cuda_stream = name, log, 7
 
     def wait_stream(self, other: "FakeStream") -> None:
         self.log.append(f"{self.name} waits for {other.name}")
@@ -408,3 +409,19 @@ def test_the_first_cause_is_told() -> None:
     with pytest.raises(RuntimeError) as caught:
         fails()
     assert cuda_engine._first_cause(caught.value) == "a value was asked for"
+
+
+def test_two_learners_that_got_the_same_stream_take_turns(cuda: list[str]) -> None:
+    one, other = (cuda_engine.CudaGraphs(torch.device("cpu")) for _ in range(2))
+
+    def work() -> None:
+        with other.aside():
+            cuda.append("the other one")
+
+    thread = Thread(target=work)
+    with one.aside():
+        thread.start()
+        thread.join(0.05)
+        cuda.append("one")
+    thread.join()
+    assert [line for line in cuda if "one" in line] == ["one", "the other one"]
