@@ -210,6 +210,14 @@ def test_what_cannot_be_captured_falls_back_with_a_reason() -> str:
     return "; ".join(reasons)
 
 
+def test_a_run_s_record_names_the_engine() -> None:
+    xs, ys, _ = examples()
+    for net, wanted in ((cnn(), "cuda"), (cnn(dropout=True), "torch (cuda could not capture: ")):
+        record = mr.run(LEARNERS["mer"](net, engine="cuda"), mr.OwnStream.from_tensors(xs, ys, test=(xs, ys)))
+        assert record.engine.startswith(wanted), record.engine
+        assert record.examples == len(xs)
+
+
 def test_settings_of_torch_and_the_generator_are_left_alone() -> None:
     def settings() -> list[Any]:
         cudnn = torch.backends.cudnn
