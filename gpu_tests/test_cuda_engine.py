@@ -24,9 +24,9 @@ def mlp() -> nn.Module:
 
 def cnn(norm: bool = False, dropout: bool = False) -> nn.Module:
     """Conv, ReLU and pooling as in the Omniglot net, then a convolution with a stride as in the DQN's."""
-    layers: list[nn.Module] = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 20, 3, 2)]
-    layers += [nn.BatchNorm2d(20)] if norm else []
-    layers += [nn.ReLU(), nn.Dropout(0.3) if dropout else nn.Identity(), nn.Flatten(), nn.Linear(80, CLASSES)]
+    layers: list[nn.Module] = [nn.Conv2d(1, 16, 3, padding=1), *([nn.BatchNorm2d(16)] if norm else []), nn.ReLU()]
+    layers += [nn.MaxPool2d(2), nn.Conv2d(16, 20, 3, 2), nn.ReLU(), *([nn.Dropout(0.3)] if dropout else [])]
+    layers += [nn.Flatten(), nn.Linear(80, CLASSES)]
     return mr.networks.glorot(nn.Sequential(*layers), seed=2).cuda()
 
 
