@@ -81,14 +81,16 @@ def same(one: mr.Learner, other: mr.Learner) -> bool:
 
 def test_every_learner_and_net_as_plain_stepping() -> str:
     worst = 0.0
-    for net in NETS.values():
-        for make in LEARNERS.values():
+    for kind, net in NETS.items():
+        for name, make in LEARNERS.items():
+            if kind in ("cnn-norm", "heads") and name not in ("online", "ewc", "mer", "mer-one-big-batch"):
+                continue  # takes too long
             plain, graphs = make(net(), engine="torch"), make(net(), engine="cuda")
             taught(plain, examples())
             taught(graphs, examples())
             assert graphs.compute.name == "cuda", graphs.compute.name
             found = apart(plain, graphs)
-            assert found < 2e-5, f"{type(graphs).__name__} {found}"
+            assert found < 2e-5, f"{kind} {name} {found}"
             buffers = zip(plain.model.buffers(), graphs.model.buffers(), strict=True)
             for a, b in buffers:
                 torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
@@ -238,7 +240,7 @@ def test_full_float32_against_float64_on_the_cpu() -> str:
         reference = taught(LEARNERS["mer"](net().cpu().double(), engine="torch"), examples())
         a, b = graphs.weights.theta.cpu().double(), reference.weights.theta
         found[name] = float((a - b).norm() / b.norm())
-        assert found[name] < (1e-4 if name == "cnn-norm" else 1e-5), found
+        assert found[name] < 1e-5, found
     return ", ".join(f"{name} {value:.1e}" for name, value in found.items())
 
 

@@ -399,14 +399,9 @@ class _Steps:
 
     def _descend(self, loss: Tensor, rate: Tensor | None) -> None:
         """theta <- theta - rate * gradient, in as few kernels as possible."""
-        flat = rate is not None or self._clip is not None or self._pull is not None
         one = self._one if loss.dim() == 0 and loss.dtype == self._one.dtype else None
-        found = torch.autograd.grad(loss, self._parameters, one, allow_unused=True, materialize_grads=flat)
+        found = torch.autograd.grad(loss, self._parameters, one, allow_unused=True, materialize_grads=True)
         with torch.no_grad():
-            if not flat:
-                used = [(p, g) for p, g in zip(self._parameters, found, strict=True) if g is not None]
-                torch._foreach_add_([p for p, _ in used], [g for _, g in used], alpha=-self._rates.memory)
-                return
             theta, gradient = self._weights.theta, torch.cat([g.reshape(-1) for g in found])
             if self._pull is not None:
                 gradient.add_(self._pull.gradient(theta))

@@ -10,12 +10,11 @@ from torch.nn import functional
 
 from metareplay.networks import MultiHead
 
-POOLS = (2, 4)  # sizes of pooling windows that the kernels know
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def streamlined(model: nn.Module) -> nn.Module:
-    """Conv2d, ReLU and MaxPool2d that follow each other in an nn.Sequential as one block, Linear and ReLU likewise.
+    """In an nn.Sequential, Linear and the ReLU after it as one block, and Conv2d as a matrix product.
 
     The result computes the same function with the same parameters. A module with hooks is left alone.
     """
@@ -45,13 +44,11 @@ def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
 def _sequence(model: nn.Sequential) -> nn.Sequential:
     parts, blocks, at = list(model), list[nn.Module](), 0
     while at < len(parts):
-        part, following = parts[at], parts[at + 1 : at + 3]
+        part, following = parts[at], parts[at + 1 : at + 2]
         relu = len(following) > 0 and type(following[0]) is nn.ReLU
         used = 1
         if type(part) is nn.Conv2d and _fits(part):
-            pool = _window(following[relu]) if len(following) > relu else 1
-            used += relu + (pool > 1)
-            blocks.append(ConvBlock(part, parts[at + 1 : at + used], pool, relu))
+            blocks.append(ConvBlock(part))
         elif type(part) is nn.Linear:
             used += relu
             blocks.append(LinearBlock(part, parts[at + 1 : at + used], relu))
@@ -64,24 +61,20 @@ def _sequence(model: nn.Sequential) -> nn.Sequential:
 
 @final
 class ConvBlock(nn.Module):
-    """A convolution and what follows it; a batch of one by our kernels, any other by torch."""
+    """A convolution; a batch of one by gathering patches and one matrix product, any other by torch."""
 
-    def __init__(self, conv: nn.Conv2d, following: list[nn.Module], pool: int, relu: bool) -> None:
+    def __init__(self, conv: nn.Conv2d) -> None:
         super().__init__()
-        self.conv, self.following = conv, nn.Sequential(*following)
-        self.pool, self.relu = pool, relu
+        self.conv = conv
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """conv, ReLU, pooling."""
+        """What torch does without cuDNN: faster on one example, and the same numbers every time."""
         conv = self.conv
-        if inputs.dim() != 4 or not _single(inputs) or not _large(inputs, self):
-            plain: Tensor = self.following(conv(inputs))
+        if inputs.dim() != 4 or not _single(inputs):
+            plain: Tensor = conv(inputs)
             return plain
-        from metareplay.engines.one_example import ConvReluPool
-
-        apply: Any = ConvReluPool.apply
-        padding = int(conv.padding[0])
-        found: Tensor = apply(inputs, conv.weight, conv.bias, conv.stride[0], padding, self.pool, self.relu)
+        size, stride, padding = conv.kernel_size, conv.stride, conv.padding
+        found: Tensor = torch.ops.aten.thnn_conv2d(inputs, conv.weight, size, conv.bias, stride, padding)
         return found
 
 
@@ -111,27 +104,8 @@ def _single(inputs: Tensor) -> bool:
 
 
 def _fits(conv: nn.Conv2d) -> bool:
-    square = len(set(conv.stride)) == 1 and not isinstance(conv.padding, str) and len(set(conv.padding)) == 1
     plain = conv.groups == 1 and set(conv.dilation) == {1} and conv.padding_mode == "zeros"
-    return square and plain and conv.weight.dtype == torch.float32
-
-
-def _window(module: nn.Module) -> int:
-    """The size of a pooling window, if it is a square of a known size and windows do not overlap; else 1."""
-    if type(module) is not nn.MaxPool2d or module.return_indices or module.ceil_mode:
-        return 1
-    size = module.kernel_size if isinstance(module.kernel_size, tuple) else (module.kernel_size,) * 2
-    step = module.stride if isinstance(module.stride, tuple) else (module.stride,) * 2
-    plain = set(size) == set(step) and len(set(size)) == 1
-    plain = plain and module.padding in (0, (0, 0)) and module.dilation in (1, (1, 1))
-    return int(size[0]) if plain and size[0] in POOLS else 1
-
-
-def _large(inputs: Tensor, block: ConvBlock) -> bool:
-    """Whether anything comes out; torch explains what is wrong if not."""
-    conv, (height, width) = block.conv, inputs.shape[2:]
-    least = [kernel + (block.pool - 1) * conv.stride[0] - 2 * int(conv.padding[0]) for kernel in conv.kernel_size]
-    return inputs.shape[1] == conv.in_channels and height >= least[0] and width >= least[1]
+    return plain and not isinstance(conv.padding, str) and conv.weight.dtype == torch.float32
 
 
 def _has_hooks(module: nn.Module) -> bool:
