@@ -32,13 +32,11 @@ def main(words: list[str]) -> int:
         return 1
     about = torch.cuda.get_device_properties(0)
     say(f"{about.name}, {about.total_memory / 2**30:.0f} GiB, torch {torch.__version__}, CUDA {torch.version.cuda}")
-    say(
-        ", ".join(f"{name} {value}" for name, value in versions().items() if name in ("metareplay", "commit", "python"))
-    )
+    found = versions()
+    say(", ".join(f"{name} {found[name]}" for name in ("metareplay", "commit", "python") if name in found))
     optional = ("triton", "numba", "scipy", "rich", "typer", "pytest", "hypothesis")
-    say(
-        f"not installed here: {', '.join(name for name in optional if not importlib.util.find_spec(name)) or 'nothing'}"
-    )
+    missing = [name for name in optional if not importlib.util.find_spec(name)]
+    say(f"not installed here: {', '.join(missing) or 'nothing'}")
     passed, failed = 0, 0
     for name, test in _tests():
         if words and not any(word in name for word in words):

@@ -137,7 +137,7 @@ class Timing:
     steps_per_second: float
     kernels: float | None  # launched in one step
     floor: float | None  # microseconds: as many kernels that do nothing, in a graph
-    bytes: int  # the least that a step reads and writes: weights and gradients
+    bytes: int  # weights read forward and backward; the gradient written and read; the weights likewise
 
 
 @final
@@ -172,8 +172,7 @@ def measure(setting: Setting, node: float | None, rounds: int, seconds: float, d
         steps_per_second=1e6 / our,
         kernels=kernels,
         floor=None if kernels is None or node is None else kernels * node,
-        bytes=6
-        * learner.weights.theta.nbytes,  # read forward and backward; a gradient written and read; theta likewise
+        bytes=6 * learner.weights.theta.nbytes,
     )
 
 

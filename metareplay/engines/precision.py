@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 _lock = threading.Lock()
-_inside: list[
-    list[tuple[Any, str, Any]]
-] = []  # what to put back when the last thread leaves, once for each thread inside
+Settings = list[tuple[Any, str, Any]]  # an object, the name of its setting, a value
+_inside: list[Settings] = []  # one for each thread inside; together, what the last one puts back
 
 
 @contextmanager
@@ -35,7 +34,7 @@ def full_precision(device: torch.device) -> Iterator[None]:
                 setattr(holder, name, value)
 
 
-def _change() -> list[tuple[Any, str, Any]]:
+def _change() -> Settings:
     """Change what has to be changed; what it was."""
     before = []
     for holder, name, value in _wanted():
@@ -45,7 +44,7 @@ def _change() -> list[tuple[Any, str, Any]]:
     return before
 
 
-def _wanted() -> list[tuple[Any, str, Any]]:
+def _wanted() -> Settings:
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     same = [(cudnn, "deterministic", True), (cudnn, "benchmark", False)]
     if not hasattr(cudnn, "conv"):  # torch before 2.9
