@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check lint types clean
+.PHONY: demo test gpu-test check lint types clean
 
 demo: .venv/ready
 	$(BIN)/metareplay demo
 
 test: .venv/ready lint types
 	$(BIN)/pytest -n auto
+
+# On a machine with a GPU; any Python that has torch will do: make gpu-test PYTHON=python3
+gpu-test:
+	$(PYTHON) -m gpu_tests
 
 lint: .venv/ready
 	$(BIN)/ruff check .

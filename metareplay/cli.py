@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from metareplay import bench as benchmarks
+from metareplay import bench_cuda, bench_fleet
 from metareplay import data as datasets
 from metareplay import demo as demonstration
 from metareplay.errors import MetareplayError
@@ -30,7 +31,7 @@ from metareplay.paper.tables import TABLES
 from metareplay.plots import plot_alignment, plot_tasks
 from metareplay.record import Record
 from metareplay.records import Records, pack
-from metareplay.report import bench_table, paper_table, table
+from metareplay.report import bench_table, cuda_bench_table, fleet_bench_table, paper_table, table
 from metareplay.version import __version__
 
 app = typer.Typer(
@@ -77,7 +78,7 @@ def run(
     seed: Annotated[int, typer.Option(help="The first seed: of the stream, the first weights and every draw.")] = 0,
     seeds: Annotated[int, typer.Option(help="How many seeds to run.")] = 1,
     jobs: Annotated[str, typer.Option(help="Runs at a time: a number, or auto for one on each core.")] = "auto",
-    engine: Annotated[str, typer.Option(help="auto, torch or cpu: who does the arithmetic.")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, torch, cpu, cuda, or fleet: who does the arithmetic.")] = "auto",
     full_matrix: Annotated[bool, typer.Option("--full-matrix", help="Measure every task after every task.")] = False,
     alignment: Annotated[
         bool, typer.Option("--alignment", help="Compare each example's gradient with 5 past ones; draw a picture.")
@@ -235,13 +236,22 @@ def paper(
 
 @app.command()
 def bench(
-    engine: Annotated[str, typer.Option(help="auto, torch or cpu: whom to time.")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, torch, cpu, cuda or fleet: whom to time.")] = "auto",
     rounds: Annotated[int, typer.Option(help="Turns that our engine and the torch loop take; medians are shown.")] = 7,
     seconds: Annotated[float, typer.Option(help="Seconds of one turn.")] = 0.5,
     quick: Annotated[bool, typer.Option("--quick", help="Only the first setting, shortly: does it work?")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Time a step of our engines against a clean torch loop, in turns, one thread; and how the cost grows."""
+    if engine in ("cuda", FLEET):
+        on_gpu, as_table = (bench_fleet, fleet_bench_table) if engine == FLEET else (bench_cuda, cuda_bench_table)
+        with aside.status("timing on the GPU"):
+            found = on_gpu.document(rounds, seconds, quick)
+        if as_json:
+            _print_json(found)
+        else:
+            _print_table(as_table(found))
+        return
     headline = benchmarks.SETTINGS[:1] if quick else (*benchmarks.SETTINGS, *benchmarks.BASELINES)
     growth = () if quick else benchmarks.GROWTH
     timings = []
@@ -284,6 +294,8 @@ def main() -> None:
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except MetareplayError as error:
         _fail(str(error))
+    except torch.cuda.OutOfMemoryError:
+        _fail("the GPU has not enough memory: use a smaller memory, fewer runs at a time (--jobs 1), or engine cpu")
     except typer.TyperException as error:
         _fail(f"{error.format_message().rstrip('.')}; see metareplay --help")
     if code == INTERRUPTED:

@@ -7,6 +7,7 @@ from typing import Any, final
 from torch import nn
 
 from metareplay import data, networks
+from metareplay.engines.choose import check_gpu
 from metareplay.errors import InputError
 from metareplay.learners import (
     ER,
@@ -64,7 +65,7 @@ class Experiment:
     images: str = "mnist"
     test_examples: int | None = None  # None: the whole test set
     seed: int = 0  # of the stream, the first weights and the learner
-    engine: str = "auto"  # auto, torch or cpu
+    engine: str = "auto"  # auto, torch, cpu or cuda
     full_matrix: bool = False  # measure every task after every task
     alignment: int = 0  # compare each example's gradient with those of so many past ones
 
@@ -99,7 +100,11 @@ class Experiment:
         elif self.memory_kind is not None:
             raise InputError(f"{self.learner} has no memory: leave the kind of memory out")
         options |= best(self.learner, self.stream, self.memory) | self.options
-        return kind(self._model(stream.tasks), seed=self.seed, engine=self.engine, **options), stream
+        model = self._model(stream.tasks)
+        if self.engine == "cuda":
+            check_gpu()
+            model = model.cuda()
+        return kind(model, seed=self.seed, engine=self.engine, **options), stream
 
     def _stream(self) -> Stream:
         make = _named("stream", self.stream, STREAMS)

@@ -10,7 +10,6 @@ import importlib.util
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from metareplay.data import mnist
 from metareplay.draws import Purpose
 from metareplay.engines.chain import Chain, LossKind
 from metareplay.engines.inputs import scale_of
+from metareplay.engines.precision import full_precision
 from metareplay.errors import InputError, MetareplayError
 from metareplay.experiment import Experiment
 from metareplay.files import exists, remove, write_atomically
@@ -155,7 +155,7 @@ class Fleet:
         """The accuracy of one run's net on a task, in percent."""
         xs, ys = self._test(self.runs[run].stream, task)
         parts = next(self._parts(self._theta[run : run + 1]))
-        with _full_precision():
+        with full_precision(self.device):
             hidden = torch.addmm(parts["b1"], xs.float().mul_(1 / scale_of(xs)), parts["w1"].T).relu_()
             hidden = torch.addmm(parts["b2"], hidden, parts["w2"].T).relu_()
             scores = torch.addmm(parts["b3"], hidden, parts["w3t"])[:, : self.widths[3]]
@@ -419,14 +419,3 @@ def _whole(stream: Stream) -> tuple[Tensor, Tensor, list[int]]:
     for chunk in chunks:
         sizes[chunk.task] += len(chunk)
     return torch.cat([c.xs for c in chunks]), torch.cat([c.ys for c in chunks]), np.cumsum(sizes).tolist()
-
-
-@contextmanager
-def _full_precision() -> Iterator[None]:
-    """float32 products in float32, whatever the user allows elsewhere."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

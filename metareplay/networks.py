@@ -5,11 +5,13 @@ Every network here is a plain nn.Module; a user's own module serves as well.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from copy import copy
 from itertools import pairwise
 from typing import TypeVar, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from metareplay.errors import InputError
 
@@ -86,15 +88,44 @@ class MultiHead(TaskModule):
         self.body = body
         self.counts = tuple(classes)
         self.heads = glorot(nn.ModuleList(_linear(features, count) for count in classes), seed)
+        self._places: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def forward(self, inputs: Tensor, tasks: Tensor) -> Tensor:
         """Logits of each input's own head; -inf for classes its task does not have."""
         features: Tensor = self.body(inputs)
+        if tasks.is_cuda:
+            return self.all_heads(features, tasks)
         outputs = features.new_full((len(inputs), max(self.counts)), -torch.inf)
         for task in tasks.unique().tolist():
             mask, count = tasks == task, self.classes(task)
             outputs[mask, :count] = self.heads[task](features[mask])
         return outputs
+
+    def all_heads(self, features: Tensor, tasks: Tensor) -> Tensor:
+        """The same without asking which tasks there are: a GPU computes all heads at once and picks the logits.
+
+        The gradients of heads that were not picked are exactly zero.
+        """
+        heads = [head for head in self.heads if isinstance(head, nn.Linear)]  # all of them
+        weight, bias = torch.cat([head.weight for head in heads]), torch.cat([head.bias for head in heads])
+        columns, missing = self._columns(features.device)
+        logits = functional.linear(features, weight, bias)
+        return logits.gather(1, columns[tasks]).masked_fill(missing[tasks], -torch.inf)
+
+    def _columns(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Where each task's logits are among those of all heads, and which classes it has not; made once a device."""
+        if device not in self._places:
+            sizes, classes = torch.tensor(self.counts)[:, None], torch.arange(max(self.counts))
+            missing = classes >= sizes
+            columns = (torch.cumsum(sizes, 0) - sizes + classes).masked_fill(missing, 0)
+            self._places[device] = columns.to(device), missing.to(device)
+        return self._places[device]
+
+    def with_body(self, body: nn.Module) -> "MultiHead":
+        """The same heads on another body."""
+        found = copy(self)
+        found._modules = {**self._modules, "body": body}
+        return found
 
     def paths(self) -> list[nn.Module]:
         """The body and the task's own head."""

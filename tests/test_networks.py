@@ -3,6 +3,8 @@ from itertools import pairwise
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 import metareplay as mr
@@ -107,3 +109,24 @@ def test_independent_clone_starts_a_task_from_the_one_before() -> None:
 def test_networks_of_another_kind_are_refused(kind: type[mr.Learner]) -> None:
     with pytest.raises(mr.InputError, match=r"networks\."):
         kind(mlp(6, (8,), 3))
+
+
+@given(counts=st.lists(st.integers(1, 5), min_size=1, max_size=4), rows=st.integers(1, 6), seed=st.integers(0, 99))
+def test_all_heads_at_once_give_the_same_outputs_and_gradients(counts: list[int], rows: int, seed: int) -> None:
+    """What a GPU does instead of asking which tasks there are."""
+    torch.manual_seed(seed)
+    net = mr.networks.MultiHead(nn.Linear(4, 6), 6, counts, seed=seed)
+    xs, tasks = torch.randn(rows, 4), torch.randint(len(counts), (rows,))
+    one, other = net(xs, tasks), net.all_heads(net.body(xs), tasks)
+    torch.testing.assert_close(one, other)
+    slope = torch.randn_like(one)
+    mask = torch.isfinite(one)
+    gradients = [
+        torch.autograd.grad((outputs[mask] * slope[mask]).sum(), list(net.parameters()), materialize_grads=True)
+        for outputs in (one, other)
+    ]
+    for here, there in zip(*gradients, strict=True):
+        torch.testing.assert_close(here, there, atol=1e-6, rtol=1e-5)
+    absent = sorted(set(range(len(counts))) - set(tasks.tolist()))
+    heads = dict(zip((name for name, _ in net.named_parameters()), gradients[1], strict=True))
+    assert all((heads[f"heads.{task}.weight"] == 0).all() for task in absent)

@@ -5,18 +5,25 @@ import torch
 from metareplay.draws import Draws
 from metareplay.engines.chain import Chain, LossKind
 from metareplay.engines.cpu_engine import CpuEngine
+from metareplay.engines.cuda_engine import CudaEngine, CudaGraphs
 from metareplay.engines.engine import Engine
 from metareplay.engines.torch_engine import Loss, MakeOptimizer, TorchEngine
 from metareplay.errors import InputError
 from metareplay.weights import Weights
 
-ENGINES = ("auto", "torch", "cpu")
+ENGINES = ("auto", "torch", "cpu", "cuda")
 
 
 def check_engine(name: str) -> None:
     """Refuse an engine that does not exist."""
     if name not in ENGINES:
         raise InputError(f"engine {name!r}: use one of {', '.join(ENGINES)}")
+
+
+def check_gpu() -> None:
+    """Refuse to go on without a GPU."""
+    if not torch.cuda.is_available():
+        raise InputError("engine 'cuda' needs a CUDA GPU, and torch finds none here: use engine='auto'")
 
 
 def choose_engine(
@@ -29,10 +36,17 @@ def choose_engine(
     together: bool,
     regression: bool,
 ) -> Engine:
-    """The engine of that name; "auto": the compiled one where it can run this model, else torch, which can always."""
+    """The engine of that name; "auto": graphs on a GPU; the compiled one where it can run this model; else torch."""
+    on_gpu = weights.device.type == "cuda"
+    if name == "cuda":
+        check_gpu()
+    if name == "cuda" and not on_gpu:
+        raise InputError("engine 'cuda' needs the model on the GPU: call model.cuda() before making the learner")
     plain = TorchEngine(weights, loss, draws, clip, make_optimizer)
     if name == "torch":
         return plain
+    if on_gpu and name != "cpu":
+        return CudaEngine(plain, CudaGraphs(weights.device))
     chains, kind = Chain.by_task(weights.module), LossKind.of(loss)
     missing = (
         "a chain of Linear and ReLU layers, all trained" if chains is None

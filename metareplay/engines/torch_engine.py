@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from metareplay.draws import Draws, Ints, Purpose
 from metareplay.engines.engine import Engine, Gradients, Outcome, Pull
 from metareplay.engines.inputs import as_input
+from metareplay.engines.precision import full_precision
 from metareplay.networks import TaskModule
 from metareplay.plan import Plan
 from metareplay.table import Table
@@ -87,7 +88,7 @@ class TorchEngine(Engine):
     ) -> None:
         self.weights, self.loss, self.draws, self.clip = weights, loss, draws, clip
         buffers = weights.module.buffers()
-        self._statistics = [b for b in buffers if b.is_floating_point() and torch.isfinite(b).all()]  # of BatchNorm
+        self.statistics = [b for b in buffers if b.is_floating_point() and torch.isfinite(b).all()]  # of BatchNorm
         self.optimizer = None
         if make_optimizer is not None:
             theta = nn.Parameter(weights.theta)  # the same storage
@@ -98,7 +99,7 @@ class TorchEngine(Engine):
         self, plan: Plan, table: Table, pull: Pull | None = None, differentiate: Differentiate | None = None
     ) -> Outcome:
         """Example by example; one that cannot be learned is undone. Another engine may do the gradients."""
-        with self._learning() as generator:
+        with self.learning() as generator:
             for i in range(len(plan)):
                 undo = self.remember()
                 try:
@@ -128,7 +129,7 @@ class TorchEngine(Engine):
     def gradients(self, table: Table, groups: list[Ints], example: int) -> Gradients:
         """One forward and backward pass a group."""
         found = []
-        with self._learning() as generator:
+        with self.learning() as generator:
             generator.manual_seed(self.draws.word(Purpose.MODULE, example))
             for rows in groups:
                 self._differentiate(table, rows, balanced=False)
@@ -138,7 +139,8 @@ class TorchEngine(Engine):
     def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
         """A forward pass that leaves the module as it was."""
         model, batches = self.weights.module, zip(xs.split(BATCH), tasks.split(BATCH), strict=True)
-        with torch.no_grad(), evaluating(model), own_randomness(self.weights.device):
+        device = self.weights.device
+        with torch.no_grad(), evaluating(model), full_precision(device), own_randomness(device):
             return torch.cat([forward(model, as_input(some, self.weights), of) for some, of in batches])
 
     def state(self) -> dict[str, Tensor]:
@@ -182,7 +184,8 @@ class TorchEngine(Engine):
             self.optimizer.step()
 
     @contextmanager
-    def _learning(self) -> Iterator[torch.Generator]:
+    def learning(self) -> Iterator[torch.Generator]:
+        """The module in training mode, gradients wanted and gathered, full float32; lends the generator."""
         self.weights.check()
         self.weights.gather_gradient()
         if not self.weights.module.training:
@@ -191,13 +194,14 @@ class TorchEngine(Engine):
             torch.inference_mode(False),
             torch.enable_grad(),
             few_threads(self.weights),
+            full_precision(self.weights.device),
             own_randomness(self.weights.device) as generator,
         ):
             yield generator
 
     def healthy(self) -> bool:
         """Weights, statistics and moments are all finite."""
-        all_values = (self.weights.theta, *self._statistics, *self.state().values())
+        all_values = (self.weights.theta, *self.statistics, *self.state().values())
         return all(all_finite(values) for values in all_values)
 
     def remember(self) -> Callable[[], None]:

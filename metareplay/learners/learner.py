@@ -56,8 +56,16 @@ class Learner(Predictor):
         if limit is not None and int(incoming.tasks.max()) >= limit:
             raise InputError(f"task {int(incoming.tasks.max())}: the memory was made for tasks 0 to {limit - 1}")
         if self.table is None:
-            with torch.inference_mode(False):
-                self.table = Table(self.slot_count(), self.piece_size(), incoming.xs, incoming.ys, self.weights.device)
+            slots, room, device = self.slot_count(), self.piece_size(), self.weights.device
+            try:
+                with torch.inference_mode(False):
+                    self.table = Table(slots, room, incoming.xs, incoming.ys, device)
+            except torch.cuda.OutOfMemoryError as error:
+                size = (slots + room) * incoming.xs[0].nbytes / 2**30
+                raise MetareplayError(
+                    f"{slots} memories of this size need {size:.1f} GiB, more than {device} has left: use a smaller "
+                    f"memory, or fewer runs at a time"
+                ) from error
             if self.held is not None:
                 self.held.table = self.table
         return incoming, self.table

@@ -65,7 +65,7 @@ class Predictor:
     )
     regression: bool = False  # targets are real numbers; predict gives the outputs themselves
     clip: float | None = None  # scale any gradient whose norm is above this down to it; the paper does not
-    engine: str = "auto"  # "auto", "torch" or "cpu": who does the arithmetic
+    engine: str = "auto"  # "auto", "torch", "cpu" or "cuda": who does the arithmetic
 
     def __post_init__(self) -> None:
         """Subclasses check their own options first: a model is only touched once everything is in order."""
