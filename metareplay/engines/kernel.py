@@ -22,14 +22,12 @@ import numpy as np
 from metareplay.engines.packed import (
     CHUNK,
     CROSS_ENTROPY,
-    GROUP,
     MANY,
     ORDERS,
     SIZES,
     SQUARED_ERROR,
     Array,
     Batch,
-    Group,
     Index,
     Net,
     PullRows,
@@ -47,7 +45,6 @@ from metareplay.engines.vector import (
     inner,
     load,
     load_rows,
-    multiply,
     multiply_add,
     multiply_add_each,
     numbers,
@@ -56,12 +53,10 @@ from metareplay.engines.vector import (
     splat_eight,
     splats,
     store,
-    store_rows,
+    store_eight,
     store_totals,
-    zero_eight,
+    zeros,
 )
-
-BLOCK = 512  # columns of a few dozen vectors that fit into the fastest cache
 
 # --- the two heavy loops
 
@@ -92,7 +87,7 @@ def dot_rows(
     """out[o, start + t] = matrix[picks[r, t]] . vectors[i]."""
     for t in range(0, count, CHUNK):
         rows = numbers(picks, r, t, LIKE_EIGHT)
-        sums = zero_eight(matrix)
+        sums = zeros(matrix, LIKE_EIGHT)
         for j in range(0, width, LANES):
             sums = multiply_add_each(load(vectors, i, j), load_rows(matrix, rows, j), sums)
         store_totals(out, o, start + t, sums)
@@ -150,28 +145,25 @@ def relu(net: Net, layer: Index) -> None:
 
 
 @compiled
-def loss_gradient(net: Net, targets: Targets, r: Index) -> bool:
-    """deltas[-1] = the gradient of the loss at the last layer's output; whether that loss is finite."""
-    last = len(net.widths) - 1
-    n, one = net.outputs[last], net.rows.dtype.type(1)
-    z, d = net.sums, net.deltas
-    size = net.rows.dtype.type(0)
+def loss_gradient(outputs: Array, o: Index, deltas: Array, d: Index, n: Index, targets: Targets, r: Index) -> bool:
+    """deltas[d] = the gradient of table row r's loss at outputs[o], n numbers; whether that loss is finite."""
+    one, size = outputs.dtype.type(1), outputs.dtype.type(0)
     if targets.loss == CROSS_ENTROPY:
-        top = z[last, 0]
+        top = outputs[o, 0]
         for u in range(1, n):
-            top = max(top, z[last, u])
+            top = max(top, outputs[o, u])
         for u in range(n):
-            d[last, u] = np.exp(z[last, u] - top)
-            size += d[last, u]
+            deltas[d, u] = np.exp(outputs[o, u] - top)
+            size += deltas[d, u]
         for u in range(n):
-            d[last, u] /= size
-        d[last, targets.labels[r]] -= one
-        size += z[last, targets.labels[r]]
+            deltas[d, u] /= size
+        deltas[d, targets.labels[r]] -= one
+        size += outputs[o, targets.labels[r]]
     else:
         for u in range(n):
-            error = z[last, u] - targets.values[r, u]
+            error = outputs[o, u] - targets.values[r, u]
             size += error * error if targets.loss == SQUARED_ERROR else abs(error)
-            d[last, u] = (2 * error if targets.loss == SQUARED_ERROR else max(-one, min(one, error))) / n
+            deltas[d, u] = (2 * error if targets.loss == SQUARED_ERROR else max(-one, min(one, error))) / n
     return bool(np.isfinite(size))
 
 
@@ -201,7 +193,7 @@ def differentiate_rest(net: Net, targets: Targets, r: Index) -> bool:
     for layer in range(1, depth):
         relu(net, layer - 1)
         forward(net, layer, net.active, layer)
-    finite = loss_gradient(net, targets, r)
+    finite = loss_gradient(net.sums, depth - 1, net.deltas, depth - 1, net.outputs[depth - 1], targets, r)
     for layer in range(depth - 1, 0, -1):
         backward(net, layer)
     return finite
@@ -304,22 +296,22 @@ def look_ahead(net: Net, table: SparseRows, rows: Array, start: Index, count: In
 @compiled
 def look_two_columns(out: Array, matrix: Array, count: Index, n: Index, column: Index) -> None:
     """The same in two vectors of columns."""
-    sums, next_sums = zero_eight(matrix), zero_eight(matrix)
+    sums, next_sums = zeros(matrix, LIKE_EIGHT), zeros(matrix, LIKE_EIGHT)
     for p in range(count):
         x = splat_eight(matrix, p, n)
         sums = multiply_add_each(load(matrix, p, column), x, sums)
         next_sums = multiply_add_each(load(matrix, p, column + LANES), x, next_sums)
-    store_rows(out, column, sums)
-    store_rows(out, column + LANES, next_sums)
+    store_eight(out, np.int64(0), column, sums)
+    store_eight(out, np.int64(0), column + LANES, next_sums)
 
 
 @compiled
 def look_column(out: Array, matrix: Array, count: Index, n: Index, column: Index) -> None:
     """The same in one vector of columns."""
-    sums = zero_eight(matrix)
+    sums = zeros(matrix, LIKE_EIGHT)
     for p in range(count):
         sums = multiply_add_each(load(matrix, p, column), splat_eight(matrix, p, n), sums)
-    store_rows(out, column, sums)
+    store_eight(out, np.int64(0), column, sums)
 
 
 @compiled
@@ -692,125 +684,3 @@ def outputs(net: Net, dense: Array, scale: float, one_row: SparseRows, found: Ar
             forward(net, layer, net.active, layer)
         for u in range(net.outputs[last]):
             found[i, u] = net.sums[last, u]
-
-
-# --- gradients of groups of rows, for GEM
-
-
-@compiled
-def group_gradients(
-    net: Net, table: SparseRows, targets: Targets, rows: Array, shares: Array, ends: Array, group: Group, found: Array
-) -> bool:
-    """Row g * len(net.rows) + p of found = row p of the gradient over rows[ends[g] : ends[g + 1]], each by its share.
-
-    Whether every loss was finite; if not, what was found is of no use. The first layer goes through a group's examples
-    pixel by pixel, so that the weights and the gradient are read once for all of them.
-    """
-    size, depth, width = len(net.rows), len(net.widths), net.widths[0]
-    for g in range(len(ends) - 1):
-        first = g * size
-        for p in range(net.inputs[0] + 1, size):
-            fill(found, first + p, net.rows.shape[1], net.rows.dtype.type(0))
-        for start in range(ends[g], ends[g + 1], GROUP):
-            end = min(start + GROUP, ends[g + 1])
-            turn(table, rows[start:end], group)
-            first_layer(net, group, end - start)
-            for i in range(end - start):
-                for j in range(0, width, LANES):
-                    store(net.sums, np.int64(0), j, load(group.sums, i, j))
-                if not differentiate_rest(net, targets, rows[start + i]):
-                    return False
-                share = splat(shares[start + i])
-                for j in range(0, width, LANES):
-                    store(group.deltas, i, j, multiply(share, load(net.deltas, np.int64(0), j)))
-                for layer in range(1, depth):
-                    add_outer(net, layer, shares[start + i], found, first)
-            for p in range(net.inputs[0] + 1):
-                add_pixel(group, p, width, found, first + p, start == ends[g])
-    return True
-
-
-@compiled
-def add_pixel(group: Group, p: Index, width: Index, found: Array, at: Index, anew: bool) -> None:
-    """found[at] = sum_i x_i[p] d_i over the group's examples, added to what is there unless it starts anew."""
-    if anew:
-        fill(found, at, width, found.dtype.type(0))
-    for e in range(group.starts[p], group.starts[p + 1]):
-        add_row(found, at, group.values[e], group.deltas, group.items[e], width)
-
-
-@compiled
-def add_row(out: Array, o: Index, x: float, matrix: Array, r: Index, width: Index) -> None:
-    """out[o] += x matrix[r]."""
-    by = splat(x)
-    for j in range(0, width, LANES):
-        store(out, o, j, multiply_add(by, load(matrix, r, j), load(out, o, j)))
-
-
-@compiled
-def turn(table: SparseRows, rows: Array, group: Group) -> None:
-    """The inputs of these rows, pixel by pixel: values[e] in example items[e], starts[p] <= e < starts[p + 1]."""
-    starts = group.starts
-    starts[:] = 0
-    for r in rows:
-        for t in range(table.counts[r] + 1):
-            starts[table.picks[r, t] + 2] += 1
-    for p in range(2, len(starts)):
-        starts[p] += starts[p - 1]
-    for i in range(len(rows)):
-        for t in range(table.counts[rows[i]] + 1):
-            e = starts[table.picks[rows[i], t] + 1]
-            starts[table.picks[rows[i], t] + 1] += 1
-            group.items[e], group.values[e] = i, table.values[rows[i], t]
-
-
-@compiled
-def first_layer(net: Net, group: Group, count: Index) -> None:
-    """sums[i] = x_i'W for the group's examples."""
-    width = net.widths[0]
-    for i in range(count):
-        fill(group.sums, i, width, net.rows.dtype.type(0))
-    for p in range(net.inputs[0] + 1):
-        for e in range(group.starts[p], group.starts[p + 1]):
-            add_row(group.sums, group.items[e], group.values[e], net.rows, p, width)
-
-
-@compiled
-def add_outer(net: Net, layer: Index, share: float, found: Array, first: Index) -> None:
-    """Add share * x d' to the rows of a layer after the first in found, where all layers' rows start at `first`."""
-    for t in range(net.active.counts[layer] + 1):
-        p = first + net.active.picks[layer, t]
-        add_row(found, p, share * net.active.values[layer, t], net.deltas, layer, net.widths[layer])
-
-
-@compiled
-def inner_products(vectors: Array, eights: Array, block: Array, products: Array) -> None:
-    """products[a, b] += vectors[a] . vectors[b], for b from a's group of eight on; BLOCK columns, two a at a time."""
-    count, width = vectors.shape
-    for start in range(0, width, BLOCK):
-        for a in range(0, count, 2):
-            next_a = min(a + 1, count - 1)
-            for e in range(a // CHUNK, len(eights)):
-                others = numbers(eights, e, np.int64(0), LIKE_EIGHT)
-                sums, next_sums = zero_eight(vectors), zero_eight(vectors)
-                for j in range(start, min(start + BLOCK, width), LANES):
-                    there = load_rows(vectors, others, j)
-                    sums = multiply_add_each(load(vectors, a, j), there, sums)
-                    next_sums = multiply_add_each(load(vectors, next_a, j), there, next_sums)
-                store_totals(block, np.int64(0), np.int64(0), sums)
-                store_totals(block, np.int64(1), np.int64(0), next_sums)
-                for i in range(CHUNK):
-                    products[a, e * CHUNK + i] += block[0, i]
-                    if next_a > a:
-                        products[next_a, e * CHUNK + i] += block[1, i]
-
-
-@compiled
-def weighted_sum(vectors: Array, weights: Array, total: Array) -> None:
-    """total[0] = sum_i weights[i] vectors[i]."""
-    count, width = vectors.shape
-    for j in range(0, width, LANES):
-        sum_ = splat(vectors.dtype.type(0))
-        for i in range(count):
-            sum_ = multiply_add(splat(weights[i]), load(vectors, i, j), sum_)
-        store(total, np.int64(0), j, sum_)

@@ -15,7 +15,7 @@ Index = int | np.signedinteger[Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 CHUNK = EIGHT  # steps kept beside the weights before they are written; also how many rows a vector operation takes
-GROUP = 64  # examples whose first layer is done together: their outputs fit into the fastest cache
+GROUP = 64  # examples whose gradients are computed together: a layer's outputs fit into the fastest cache
 CROSS_ENTROPY, SQUARED_ERROR, HUBER = range(3)
 SETS = range(1 << CHUNK)  # a set of a chunk's terms, as bits
 MANY = 5
@@ -54,7 +54,7 @@ class Net(NamedTuple):
     inputs: Array  # (L,) input widths
     outputs: Array  # (L,) output widths
     widths: Array  # (L,) outputs + CHUNK, rounded up to whole vectors
-    rows: Array  # (sum of inputs + 1, widest): [W_0[p], x_1[p], ..., x_CHUNK[p]]
+    rows: Array  # (sum of inputs + 1 in eights, widest): [W_0[p], x_1[p], ..., x_CHUNK[p]]
     every: Array  # (L, longest) uint32: each layer's rows
     touched: Array  # (rows + 1,) uint32: the first layer's rows to write, and how many they are
     touched_count: Array  # (1,)
@@ -84,14 +84,27 @@ class Batch(NamedTuple):
     active: SparseRows  # (L * size, ...)
 
 
-class Group(NamedTuple):
-    """Room for the inputs, first layer's outputs and deltas of GROUP examples at a time."""
+class Turned(NamedTuple):
+    """Inputs by pairs of neighbouring pixels, in blocks of up to GROUP table rows: pairs that are not both zero.
 
-    starts: Array  # (d_in + 3,) int64
-    items: Array  # (GROUP * (d_in + 1),) uint32
-    values: Array  # (GROUP * (d_in + 1),)
-    sums: Array  # (GROUP, widest)
-    deltas: Array  # (GROUP, widest)
+    In block b, pixels 2q and 2q + 1 are values[b, 2e] and values[b, 2e + 1] in the block's example items[b, e], for
+    starts[b, q] <= e < starts[b, q + 1].
+    """
+
+    starts: Array  # (B, pairs + 2) uint32
+    items: Array  # (B, GROUP * pairs) uint8
+    values: Array  # (B, GROUP * pairs * 2)
+    counts: Array  # (B,) how many rows each block has
+    rows: Array  # (B, GROUP) int64: which
+    writes: Array  # (B, GROUP) int64: Table.writes of each when it was turned
+
+
+class Group(NamedTuple):
+    """Room for the gradients of GROUP examples at a time: row layer * GROUP + i is example i's."""
+
+    inputs: Array  # ((L + 1) * GROUP, widest): each layer's input, then a 1; at last the outputs
+    deltas: Array  # (L * GROUP, widest)
+    transposed: Array  # (L * longest, widest): row layer * longest + u is W[:, u]
 
 
 class Targets(NamedTuple):
@@ -149,9 +162,10 @@ def make_net(layer_widths: tuple[int, ...], dtype: Any) -> Net:
     """Room for an MLP with these widths; `put_weights` fills it."""
     sizes = np.asarray(layer_widths, np.int64)
     inputs, outputs = sizes[:-1].copy(), sizes[1:].copy()
-    firsts = np.concatenate(([0], np.cumsum(inputs + 1)[:-1]))
+    ends = np.cumsum(_up(inputs + 1, CHUNK))  # whole eights of rows
+    firsts = np.concatenate(([0], ends[:-1]))
     widths = _up(outputs + CHUNK, LANES)
-    depth, widest, rows = len(inputs), int(widths.max()), int((inputs + 1).sum())
+    depth, widest, rows = len(inputs), int(widths.max()), int(ends[-1])
     active = sparse_rows(depth, int(inputs.max()), dtype)
     return Net(
         firsts=firsts,
@@ -191,15 +205,27 @@ def make_batch(net: Net, size: int) -> Batch:
     )
 
 
+def make_turned(blocks: int, width: int, dtype: Any) -> Turned:
+    """Room for so many blocks; pages that are not used cost nothing."""
+    most = GROUP * (width // 2 + 1)
+    return Turned(
+        starts=np.zeros((blocks, width // 2 + 3), np.uint32),
+        items=np.zeros((blocks, most), np.uint8),
+        values=np.zeros((blocks, 2 * most), dtype),
+        counts=np.zeros(blocks, np.int64),
+        rows=np.zeros((blocks, GROUP), np.int64),
+        writes=np.zeros((blocks, GROUP), np.int64),
+    )
+
+
 def make_group(net: Net) -> Group:
     """Room for a group of examples."""
-    most, widest, dtype = GROUP * int(net.inputs[0] + 1), net.rows.shape[1], net.rows.dtype
+    depth, dtype = len(net.inputs), net.rows.dtype
+    widest = _up(max(int(net.inputs[1:].max(initial=0)) + 1, net.rows.shape[1]), LANES)
     return Group(
-        starts=np.zeros(int(net.inputs[0]) + 3, np.int64),
-        items=np.zeros(most, np.uint32),
-        values=np.zeros(most, dtype),
-        sums=aligned((GROUP, widest), dtype),
-        deltas=aligned((GROUP, widest), dtype),
+        inputs=aligned(((depth + 1) * GROUP, widest), dtype),
+        deltas=aligned((depth * GROUP, widest), dtype),
+        transposed=aligned((depth * int(net.outputs.max()), widest), dtype),
     )
 
 

@@ -73,13 +73,14 @@ def splat(_typing: Any, number: Any) -> Made:
 
 
 @_intrinsic
-def multiply(_typing: Any, a: Any, b: Any) -> Made:
-    """a * b."""
+def where_open(_typing: Any, gate: Any, vector: Any) -> Made:
+    """vector where gate is positive or NaN, else 0."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.fmul(*args)
+        zero = ir.Constant(args[1].type, None)
+        return builder.select(builder.fcmp_ordered("<=", args[0], zero), zero, args[1])
 
-    return b(a, b), codegen
+    return vector(gate, vector), codegen
 
 
 @_intrinsic
@@ -119,25 +120,52 @@ def splats(_typing: Any, matrix: Any, row: Any, column: Any, offsets: Any) -> Ma
 
 @_intrinsic
 def splat_eight(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
-    """Eight vectors: each of the numbers matrix[row, column : column + 8] in every lane."""
+    """Eight vectors: each of the numbers matrix[row, column : column + 8] in every lane; matrix may be transposed."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         first = _address(context, builder, signature, args)
-        vectors = [_splat(builder, builder.load(builder.gep(first, [_int(k)]))) for k in range(EIGHT)]
+        step = _step(context, builder, signature, args)
+        places = [builder.gep(first, [builder.mul(_int(k), step)]) for k in range(EIGHT)]
+        vectors = [_splat(builder, builder.load(place)) for place in places]
         return context.make_tuple(builder, signature.return_type, vectors)
 
     return types.UniTuple(Vector(matrix.dtype), EIGHT)(matrix, row, column), codegen
 
 
 @_intrinsic
-def zero_eight(_typing: Any, matrix: Any) -> Made:
-    """Eight vectors of zeros, of the matrix's dtype."""
+def zeros(_typing: Any, matrix: Any, like: Any) -> Made:
+    """Vectors of zeros, of the matrix's dtype."""
 
     def codegen(context: Any, builder: Any, signature: Any, _args: Any) -> Any:
         vector = ir.VectorType(context.get_value_type(matrix.dtype), LANES)
-        return context.make_tuple(builder, signature.return_type, [ir.Constant(vector, None)] * EIGHT)
+        return context.make_tuple(builder, signature.return_type, [ir.Constant(vector, None)] * len(like))
 
-    return types.UniTuple(Vector(matrix.dtype), EIGHT)(matrix), codegen
+    return types.UniTuple(Vector(matrix.dtype), len(like))(matrix, like), codegen
+
+
+@_intrinsic
+def load_span(_typing: Any, matrix: Any, row: Any, column: Any, like: Any) -> Made:
+    """Neighbouring vectors: matrix[row, column : column + LANES], matrix[row, column + LANES : ...], ..."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        first = _address(context, builder, signature, args)
+        vectors = [_load(builder, builder.gep(first, [_int(k * LANES)])) for k in range(len(like))]
+        return context.make_tuple(builder, signature.return_type, vectors)
+
+    return types.UniTuple(Vector(matrix.dtype), len(like))(matrix, row, column, like), codegen
+
+
+@_intrinsic
+def store_span(_typing: Any, matrix: Any, row: Any, column: Any, vectors: Any) -> Made:
+    """Store neighbouring vectors from matrix[row, column] on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        first = _address(context, builder, signature, args)
+        for k in range(len(vectors)):
+            _store(builder, builder.extract_value(args[3], k), builder.gep(first, [_int(k * LANES)]))
+        return context.get_dummy_value()
+
+    return types.void(matrix, row, column, vectors), codegen
 
 
 @_intrinsic
@@ -172,17 +200,26 @@ def multiply_add_each(_typing: Any, a: Any, b: Any, c: Any) -> Made:
 
 
 @_intrinsic
-def store_rows(_typing: Any, matrix: Any, column: Any, vectors: Any) -> Made:
-    """matrix[k, column : column + LANES] = vector k, for each of the vectors."""
+def load_eight(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
+    """Eight vectors: matrix[row + k, column : column + LANES]."""
 
-    def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        one = types.void(matrix, types.intp, column)
-        for k in range(len(vectors)):
-            address = _address(context, builder, one, (args[0], _int(k), args[1]))
-            _store(builder, builder.extract_value(args[2], k), address)
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        addresses = _eight_rows(context, builder, signature, args)
+        return context.make_tuple(builder, signature.return_type, [_load(builder, address) for address in addresses])
+
+    return types.UniTuple(Vector(matrix.dtype), EIGHT)(matrix, row, column), codegen
+
+
+@_intrinsic
+def store_eight(_typing: Any, matrix: Any, row: Any, column: Any, vectors: Any) -> Made:
+    """matrix[row + k, column : column + LANES] = vector k, for eight vectors."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        for k, address in enumerate(_eight_rows(context, builder, signature, args)):
+            _store(builder, builder.extract_value(args[3], k), address)
         return context.get_dummy_value()
 
-    return types.void(matrix, column, vectors), codegen
+    return types.void(matrix, row, column, vectors), codegen
 
 
 @_intrinsic
@@ -268,11 +305,27 @@ def _lanes(numbers: Any) -> Any:
 
 def _address(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """The address of matrix[row, column], from the first three arguments."""
-    array_type = signature.args[0]
-    array = context.make_array(array_type)(context, builder, args[0])
+    array = context.make_array(signature.args[0])(context, builder, args[0])
     row, column = (context.cast(builder, args[k], signature.args[k], types.intp) for k in (1, 2))
-    item = builder.add(builder.mul(row, builder.extract_value(array.shape, 1)), column)
+    if signature.args[0].layout == "F":
+        item = builder.add(row, builder.mul(column, builder.extract_value(array.shape, 0)))
+    else:
+        item = builder.add(builder.mul(row, builder.extract_value(array.shape, 1)), column)
     return builder.gep(array.data, [item])
+
+
+def _step(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """How many numbers further matrix[row, column + 1] is."""
+    if signature.args[0].layout == "C":
+        return _int(1)
+    return builder.extract_value(context.make_array(signature.args[0])(context, builder, args[0]).shape, 0)
+
+
+def _eight_rows(context: Any, builder: Any, signature: Any, args: Any) -> list[Any]:
+    """The addresses of matrix[row + k, column], k = 0 .. 7."""
+    first = _address(context, builder, signature, args)
+    width = builder.extract_value(context.make_array(signature.args[0])(context, builder, args[0]).shape, 1)
+    return [builder.gep(first, [builder.mul(_int(k), width)]) for k in range(EIGHT)]
 
 
 def _load(builder: Any, address: Any) -> Any:
