@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from metareplay.engines.kernel import fill, loss_gradient
+from metareplay.engines.kernel import SPAN, fill, loss_gradient
 from metareplay.engines.packed import CHUNK, GROUP, Array, Group, Index, Net, SparseRows, Targets, Turned, compiled
 from metareplay.engines.vector import (
     LANES,
     LIKE_EIGHT,
+    LIKE_SEVEN,
     load,
     load_eight,
     load_rows,
@@ -33,8 +34,6 @@ from metareplay.engines.vector import (
 
 BLOCK = 512  # columns of a few dozen vectors that fit into the fastest cache
 LIKE_ONE = (0,)
-LIKE_SEVEN = (0,) * 7  # vectors of 100 hidden units
-SPAN = 7 * LANES
 
 
 @compiled

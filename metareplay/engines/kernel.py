@@ -42,32 +42,52 @@ from metareplay.engines.packed import (
 from metareplay.engines.vector import (
     LANES,
     LIKE_EIGHT,
+    LIKE_SEVEN,
+    either,
     inner,
     load,
     load_rows,
+    load_span,
+    lowest,
     multiply_add,
     multiply_add_each,
     numbers,
+    open_bits,
     prefetch,
     splat,
     splat_eight,
     splats,
     store,
     store_eight,
+    store_span,
     store_totals,
+    store_where,
+    where_bits,
     zeros,
 )
+
+SPAN = 7 * LANES  # columns summed in registers: those of 100 hidden units
 
 # --- the two heavy loops
 
 
 @compiled
-def add_rows(out: Array, o: Index, matrix: Array, sparse: SparseRows, r: Index, count: Index, width: Index) -> None:
-    """out[o] += sum_t values[t] matrix[picks[t]]."""
-    for t in range(0, count, CHUNK):
+def sum_rows(out: Array, o: Index, matrix: Array, sparse: SparseRows, r: Index, width: Index) -> None:
+    """out[o] = sum_t values[t] matrix[picks[t]], the constant 1 included."""
+    count, column = sparse.counts[r] + 1, np.int64(0)
+    while column + SPAN <= width:
+        sums = zeros(matrix, LIKE_SEVEN)
+        for t in range(count):
+            row = load_span(matrix, sparse.picks[r, t], column, LIKE_SEVEN)
+            sums = multiply_add_each(splat(sparse.values[r, t]), row, sums)
+        store_span(out, o, column, sums)
+        column += SPAN
+    for j in range(column, width, LANES):
+        store(out, o, j, splat(matrix.dtype.type(0)))
+    for t in range(0, count if column < width else 0, CHUNK):
         picks = numbers(sparse.picks, r, t, LIKE_EIGHT)
         values = splat_eight(sparse.values, r, t)
-        for j in range(0, width, LANES):
+        for j in range(column, width, LANES):
             store(out, o, j, inner(values, load_rows(matrix, picks, j), load(out, o, j)))
 
 
@@ -104,6 +124,8 @@ def fill(out: Array, o: Index, width: Index, number: float) -> None:
 @compiled
 def prefetch_row(sparse: SparseRows, r: Index) -> None:
     """Bring a row of a large table nearer, ahead of its use."""
+    prefetch(sparse.masks, r, 0)
+    prefetch(sparse.masks, r, sparse.masks.shape[1] - 1)
     for t in range(0, sparse.counts[r] + 1, LANES):
         prefetch(sparse.picks, r, t)
         prefetch(sparse.values, r, t)
@@ -115,9 +137,7 @@ def prefetch_row(sparse: SparseRows, r: Index) -> None:
 @compiled
 def forward(net: Net, layer: Index, inputs: SparseRows, r: Index) -> None:
     """sums[layer] = [x'W, x'x_1, ...] for the input x = inputs[r]."""
-    width = net.widths[layer]
-    fill(net.sums, layer, width, net.rows.dtype.type(0))
-    add_rows(net.sums, layer, net.rows, inputs, r, inputs.counts[r] + 1, width)
+    sum_rows(net.sums, layer, net.rows, inputs, r, net.widths[layer])
     add_steps(net, layer)
 
 
@@ -132,16 +152,14 @@ def add_steps(net: Net, layer: Index) -> None:
 
 @compiled
 def relu(net: Net, layer: Index) -> None:
-    """active[layer + 1] = the positive outputs of a layer, as rows of the next."""
-    picks, values = net.active.picks, net.active.values
-    first = net.firsts[layer + 1]
-    n = np.int64(0)
-    for u in range(net.outputs[layer]):
-        z = net.sums[layer, u]
-        picks[layer + 1, n] = first + u
-        values[layer + 1, n] = z
-        n += not z <= 0  # a NaN stays, and reaches the loss
-    close(net.active, layer + 1, n, first + net.outputs[layer])
+    """active[layer + 1] = the positive outputs of a layer, as rows of the next; a NaN stays, and reaches the loss."""
+    width, above, n = net.outputs[layer], layer + 1, np.int64(0)
+    for j in range(0, width, LANES):
+        sums = load(net.sums, layer, j)
+        bits = open_bits(sums) & ((1 << min(LANES, width - j)) - 1)
+        store_where(net.active.picks, above, n, bits, load(net.every, above, j))
+        n += store_where(net.active.values, above, n, bits, sums)
+    close(net.active, above, n, net.firsts[above] + width)
 
 
 @compiled
@@ -259,33 +277,42 @@ def keep_delta(steps: Array, at: Index, deltas: Array, i: Index, n: Index, rate:
 
 
 @compiled
-def touch(net: Net, table: SparseRows, r: Index, j: Index) -> None:
-    """The first layer's rows that table row r touches have the chunk's term j, and are to be written."""
-    if is_dense(table, r, net.inputs[0]):
-        net.all_touched[0] = True
-    if net.all_touched[0]:
-        return
-    count, term = np.uint64(net.touched_count[0]), np.uint8(1 << j)
-    for t in range(table.counts[r] + 1):
-        p = table.picks[r, t]
-        net.touched[count] = p
-        count += np.uint64(net.terms[p] == 0)
-        net.terms[p] |= term
-    net.touched_count[0] = count
-
-
-@compiled
 def is_dense(table: SparseRows, r: Index, width: Index) -> bool:
     """Whether so little of table row r is zero that the whole first layer may as well be visited."""
     return bool(2 * table.counts[r] > width)
 
 
 @compiled
-def look_ahead(net: Net, table: SparseRows, rows: Array, start: Index, count: Index) -> None:
-    """ahead = the first layer's [x'W_0, x'x_1, ...] for the inputs of a whole chunk, which are put beside it."""
-    net.all_touched[0] = True
-    for j in range(count):
-        keep_input(net.rows, net.outputs[0] + j, table, rows[start + j])
+def begin_chunk(net: Net, table: SparseRows, rows: Array, saving: bool) -> None:
+    """Put the inputs of a chunk, a few table rows, beside the first layer, and list the rows that it will change."""
+    net.size_counts[:] = 0
+    for group in range(table.masks.shape[1]):
+        column, touched, terms = group * LANES, np.int64(0), where_bits(np.int64(0), np.uint8(0))
+        for j in range(len(rows)):
+            bits = np.int64(table.masks[rows[j], group])
+            touched |= bits
+            terms = either(terms, where_bits(bits, np.uint8(1 << j)))
+        store(net.terms, 0, column, terms)
+        while touched:
+            list_row(net, column + lowest(touched), saving)
+            touched &= touched - 1
+    for j in range(len(rows)):
+        keep_input(net.rows, net.outputs[0] + j, table, rows[j])
+
+
+@compiled
+def list_row(net: Net, p: Index, saving: bool) -> None:
+    """Put a row of the first layer among those to be written that have as many terms; saved where wanted."""
+    size = np.int64(SIZES[net.terms[0, p]])
+    net.by_size[size, net.size_counts[size]] = p
+    net.size_counts[size] += 1
+    if saving and not net.is_saved[p]:
+        save_row(net, p)
+
+
+@compiled
+def look_ahead(net: Net) -> None:
+    """ahead = the first layer's [x'W_0, x'x_1, ...] for all inputs of the chunk."""
     vectors = net.widths[0] // LANES
     for v in range(0, vectors - 1, 2):
         look_two_columns(net.ahead, net.rows, net.inputs[0] + 1, net.outputs[0], v * LANES)
@@ -343,19 +370,16 @@ def forget_saved(net: Net) -> None:
 
 
 @compiled
-def keep_steps(net: Net, table: SparseRows, r: Index, j: Index, rate: float, ahead: bool) -> None:
-    """The same for all layers, with the gradient that was computed last; `ahead`: the first layer's input is kept."""
-    if not ahead:
-        touch(net, table, r, j)
-        keep_input(net.rows, net.outputs[0] + j, table, r)
+def keep_steps(net: Net, j: Index, rate: float) -> None:
+    """The same for all layers, with the gradient that was computed last; the first layer's input is there already."""
     keep_delta(net.steps, j, net.deltas, np.int64(0), net.outputs[0], rate)
     for layer in range(1, len(net.widths)):
         keep_step(net, layer, net.active, layer, net.deltas, layer, j, rate)
 
 
 @compiled
-def write_steps(net: Net, beta: float, saving: bool) -> None:
-    """W <- W_0 + beta sum_j x_j v_j' in every layer, and an empty chunk; the first layer's rows saved where wanted."""
+def write_steps(net: Net, beta: float) -> None:
+    """W <- W_0 + beta sum_j x_j v_j' in every layer, and an empty chunk."""
     for layer in range(len(net.widths)):
         n = net.outputs[layer]
         for j in range(CHUNK):
@@ -363,7 +387,6 @@ def write_steps(net: Net, beta: float, saving: bool) -> None:
                 for u in range(n):
                     net.steps[layer * CHUNK + j, u] *= beta
             net.steps[layer * CHUNK + j, n + j] = -1  # so that the write takes x_j[p] from itself, and leaves 0
-    sort_touched(net, saving)
     rows, steps, sets, picks, counts = net.rows, net.steps, net.terms, net.by_size, net.size_counts
     write_few(rows, steps, net.outputs[0], net.widths[0], sets, picks, 1, counts[1], (0,))
     write_few(rows, steps, net.outputs[0], net.widths[0], sets, picks, 2, counts[2], (0, 0))
@@ -377,27 +400,13 @@ def write_steps(net: Net, beta: float, saving: bool) -> None:
 
 
 @compiled
-def sort_touched(net: Net, saving: bool) -> None:
-    """by_size = the first layer's touched rows, by how many terms they have; saved where wanted."""
-    net.size_counts[:] = 0
-    whole = net.all_touched[0]
-    for t in range(net.inputs[0] + 1 if whole else net.touched_count[0]):
-        p = net.every[0, t] if whole else net.touched[t]
-        size = MANY if whole else np.int64(SIZES[net.terms[p]])
-        net.by_size[size, net.size_counts[size]] = p
-        net.size_counts[size] += 1
-        if saving and not net.is_saved[p]:
-            save_row(net, p)
-
-
-@compiled
 def write_few(
     rows: Array, steps: Array, n: Index, width: Index, sets: Array, picks: Array, i: Index, count: Index, like: Any
 ) -> None:
     """rows[p] += sum_j x_j[p] v_j for rows p of the first layer with at most so many terms as `like`."""
     for t in range(count):
         p = picks[i, t]
-        terms = numbers(ORDERS, sets[p], 0, like)
+        terms = numbers(ORDERS, sets[0, p], 0, like)
         x = splats(rows, p, n, terms)
         for j in range(0, width, LANES):
             store(rows, p, j, inner(x, load_rows(steps, terms, j), load(rows, p, j)))
@@ -443,10 +452,6 @@ def forget_steps(net: Net) -> None:
     """An empty chunk."""
     for j in range(len(net.steps)):
         fill(net.steps, j, net.widths[j // CHUNK], net.rows.dtype.type(0))
-    for t in range(net.touched_count[0]):
-        net.terms[net.touched[t]] = 0
-    net.touched_count[0] = 0
-    net.all_touched[0] = False
 
 
 # --- whole vectors of weights: Reptile, EWC, undoing
@@ -516,8 +521,14 @@ def pulled_square(net: Net, pull: PullRows) -> Any:
 
 
 @compiled
-def pull_weights(net: Net, pull: PullRows, rate: float) -> None:
-    """W <- W - rate * twice * (F W - F_theta): EWC's share of the step; the pending terms are not touched."""
+def pull_weights(net: Net, pull: PullRows, rate: float, clip: float) -> Any:
+    """EWC's share of a step, W <- W - rate * twice * (F W - F_theta), and the rate of the gradient's: clipped together.
+
+    The gradient's own share is left to the chunk, of which it is the only term.
+    """
+    if clip < np.inf:
+        keep_steps(net, np.int64(0), net.rows.dtype.type(1))
+        rate = clipped(net, rate, clip, pulled_square(net, pull))
     by, zero = splat(-rate * pull.twice), splat(net.rows.dtype.type(0))
     minus = splat(net.rows.dtype.type(-1))
     for layer in range(len(net.widths)):
@@ -527,6 +538,7 @@ def pull_weights(net: Net, pull: PullRows, rate: float) -> None:
                 product = multiply_add(load(pull.importance, p, j), w, zero)
                 towards = multiply_add(minus, load(pull.anchor, p, j), product)
                 store(net.rows, p, j, multiply_add(by, towards, w))
+    return rate
 
 
 # --- plans
@@ -550,44 +562,31 @@ def step_each(
     copied = rates.within != 1 and not whole
     if copied:
         copy(net, net.rows, net.before_batch, np.int64(1))
-    j, ahead = np.int64(0), False
-    for t in range(start, end):
-        r = steps.rows[t]
-        rate = rates.current if r == own else rates.memory
-        if j == 0 and pull is None and is_dense(table, r, net.inputs[0]):
-            ahead = True
-            look_ahead(net, table, steps.rows, t, min(CHUNK, end - t))
-        if ahead:
-            take(net, j)
-        else:
-            prefetch_row(table, steps.rows[min(t + 1, len(steps.rows) - 1)])
-            forward(net, np.int64(0), table, r)
-        if not differentiate_rest(net, targets, r):
-            return False
-        if pull is not None:
-            pulled_step(net, table, pull, r, rate, rates.clip, copied)
-        else:
-            if rates.clip < np.inf:
-                rate = clipped(net, rate, rates.clip, gradient_square(net, table, r))
-            keep_steps(net, table, r, j, rate, ahead)
-            j += 1
-            if j == CHUNK or t == end - 1:
-                write_steps(net, rates.within if whole else one, copied)
-                j, ahead = np.int64(0), False
+    size = CHUNK if pull is None else 1
+    for first in range(start, end, size):
+        rows = steps.rows[first : min(first + size, end)]
+        begin_chunk(net, table, rows, copied)
+        dense = is_dense(table, rows[0], net.inputs[0])
+        if dense:
+            look_ahead(net)
+        for j in range(len(rows)):
+            if dense:
+                take(net, j)
+            else:
+                prefetch_row(table, steps.rows[min(first + size + j, len(steps.rows) - 1)])
+                forward(net, np.int64(0), table, rows[j])
+            if not differentiate_rest(net, targets, rows[j]):
+                return False
+            rate = rates.current if rows[j] == own else rates.memory
+            if pull is not None:
+                rate = pull_weights(net, pull, rate, rates.clip)
+            elif rates.clip < np.inf:
+                rate = clipped(net, rate, rates.clip, gradient_square(net, table, rows[j]))
+            keep_steps(net, j, rate)
+        write_steps(net, rates.within if whole else one)
     if copied:
         reptile_batch(net, rates.within)
     return True
-
-
-@compiled
-def pulled_step(net: Net, table: SparseRows, pull: PullRows, r: Index, rate: float, clip: float, saving: bool) -> None:
-    """theta <- theta - rate * (gradient + EWC's pull), clipped together."""
-    if clip < np.inf:
-        keep_steps(net, table, r, np.int64(0), net.rows.dtype.type(1), False)
-        rate = clipped(net, rate, clip, pulled_square(net, pull))
-    pull_weights(net, pull, rate)
-    keep_steps(net, table, r, np.int64(0), rate, False)
-    write_steps(net, net.rows.dtype.type(1), saving)
 
 
 @compiled
@@ -602,15 +601,17 @@ def step_together(
             return False
         for layer in range(depth):
             save_gradient(net, room, layer, i)
-    for i in range(end - start):
-        r, j, rate = steps.rows[start + i], i % CHUNK, rates.memory * steps.shares[start + i]
-        touch(net, table, r, j)
-        keep_step(net, np.int64(0), table, r, room.deltas, i, j, rate)
-        for layer in range(1, depth):
-            at = layer * room.size + i
-            keep_step(net, layer, room.active, at, room.deltas, at, j, rate)
-        if j == CHUNK - 1 or i == end - start - 1:
-            write_steps(net, net.rows.dtype.type(1), False)
+    for first in range(0, end - start, CHUNK):
+        count = min(CHUNK, end - start - first)
+        begin_chunk(net, table, steps.rows[start + first : start + first + count], False)
+        for j in range(count):
+            i = first + j
+            rate = rates.memory * steps.shares[start + i]
+            keep_delta(net.steps, j, room.deltas, i, net.outputs[0], rate)
+            for layer in range(1, depth):
+                at = layer * room.size + i
+                keep_step(net, layer, room.active, at, room.deltas, at, j, rate)
+        write_steps(net, net.rows.dtype.type(1))
     return True
 
 

@@ -45,6 +45,7 @@ class SparseRows(NamedTuple):
     picks: Array  # (R, longest) uint32: positions
     values: Array  # (R, longest)
     counts: Array  # (R,) int64: nonzero entries, the constant 1 not counted
+    masks: Array  # (R, width + 1 in LANES) uint16: a bit for each position, set in table rows where there is an entry
 
 
 class Net(NamedTuple):
@@ -56,10 +57,7 @@ class Net(NamedTuple):
     widths: Array  # (L,) outputs + CHUNK, rounded up to whole vectors
     rows: Array  # (sum of inputs + 1 in eights, widest): [W_0[p], x_1[p], ..., x_CHUNK[p]]
     every: Array  # (L, longest) uint32: each layer's rows
-    touched: Array  # (rows + 1,) uint32: the first layer's rows to write, and how many they are
-    touched_count: Array  # (1,)
-    all_touched: Array  # (1,) whether all rows of the first layer are to be written, because inputs are dense
-    terms: Array  # (rows,) uint8: the set of the chunk's terms that each row of the first layer has
+    terms: Array  # (1, rows of the first layer in LANES) uint8: the set of the chunk's terms that each has
     by_size: Array  # (MANY + 1, rows) uint32: the first layer's rows to write, by how many terms they have
     size_counts: Array  # (MANY + 1,)
     saved: Array  # (rows,) uint32: the first layer's rows that were put into before_batch, and how many they are
@@ -155,7 +153,12 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
 def sparse_rows(count: int, width: int, dtype: Any) -> SparseRows:
     """Room for so many sparse vectors of a width."""
     longest = _up(width + 1, CHUNK)
-    return SparseRows(aligned((count, longest), np.uint32), aligned((count, longest), dtype), np.zeros(count, np.int64))
+    return SparseRows(
+        picks=aligned((count, longest), np.uint32),
+        values=aligned((count, longest), dtype),
+        counts=np.zeros(count, np.int64),
+        masks=np.zeros((count, _up(width + 1, LANES) // LANES), np.uint16),
+    )
 
 
 def make_net(layer_widths: tuple[int, ...], dtype: Any) -> Net:
@@ -166,18 +169,15 @@ def make_net(layer_widths: tuple[int, ...], dtype: Any) -> Net:
     firsts = np.concatenate(([0], ends[:-1]))
     widths = _up(outputs + CHUNK, LANES)
     depth, widest, rows = len(inputs), int(widths.max()), int(ends[-1])
-    active = sparse_rows(depth, int(inputs.max()), dtype)
+    active = sparse_rows(depth, int(inputs.max()) + LANES, dtype)  # whole vectors are stored
     return Net(
         firsts=firsts,
         inputs=inputs,
         outputs=outputs,
         widths=widths,
         rows=aligned((rows, widest), dtype),
-        every=(firsts[:, None] + np.arange(inputs.max() + 1)).astype(np.uint32),
-        touched=np.zeros(rows + 1, np.uint32),
-        touched_count=np.zeros(1, np.int64),
-        all_touched=np.zeros(1, np.bool_),
-        terms=np.zeros(rows, np.uint8),
+        every=(firsts[:, None] + np.arange(_up(inputs.max() + 1, LANES))).astype(np.uint32),
+        terms=np.zeros((1, _up(inputs[0] + 1, LANES)), np.uint8),
         by_size=np.zeros((MANY + 1, rows), np.uint32),
         size_counts=np.zeros(MANY + 1, np.int64),
         saved=np.zeros(rows, np.uint32),
@@ -252,23 +252,26 @@ def pack(sparse: SparseRows, dense: Array, which: Array) -> None:
 def pack_row(sparse: SparseRows, r: Index, dense: Array, i: Index, scale: float) -> None:
     """Enter dense[i] / scale into sparse as row r."""
     width, number = dense.shape[1], sparse.values.dtype.type
-    whole = width - width % LANES
+    sparse.masks[r] = 0
     n = np.int64(0)
-    for j in range(0, whole, LANES):
+    for j in range(0, width - LANES + 1, LANES):
         bits = nonzeros(dense, i, j)
+        sparse.masks[r, j // LANES] = bits
         while bits:
             p = j + lowest(bits)
             sparse.picks[r, n] = p
             sparse.values[r, n] = dense[i, p]
             n += 1
             bits &= bits - 1
-    for p in range(whole, width):
+    for p in range(width - width % LANES, width):
         sparse.picks[r, n] = p
         sparse.values[r, n] = dense[i, p]
+        sparse.masks[r, p // LANES] |= np.uint16((dense[i, p] != 0) << p % LANES)
         n += dense[i, p] != 0
     if scale != 1:
         for t in range(n):
             sparse.values[r, t] /= number(scale)
+    sparse.masks[r, width // LANES] |= np.uint16(1 << width % LANES)
     close(sparse, r, n, width)
 
 

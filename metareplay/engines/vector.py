@@ -16,6 +16,7 @@ from numba.extending import intrinsic, models, register_model
 LANES = 16
 EIGHT = 8
 LIKE_EIGHT = (0,) * EIGHT
+LIKE_SEVEN = (0,) * 7
 CONTRACT = ("contract",)  # a * b + c may be one rounding; NaN and infinity keep their meaning
 
 Made = tuple[Any, Callable[..., Any]]  # what an intrinsic gives: its signature, and how to write its code
@@ -282,6 +283,61 @@ def nonzeros(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
 
 
 @_intrinsic
+def open_bits(_typing: Any, vector: Any) -> Made:
+    """LANES bits: which numbers of a vector are positive or NaN."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        is_open = builder.fcmp_unordered(">", args[0], ir.Constant(args[0].type, None))
+        return builder.zext(builder.bitcast(is_open, ir.IntType(LANES)), ir.IntType(64))
+
+    return types.int64(vector), codegen
+
+
+@_intrinsic
+def store_where(_typing: Any, matrix: Any, row: Any, column: Any, _bits: Any, vector: Any) -> Made:
+    """Store the numbers of a vector whose bits are set side by side from matrix[row, column] on; how many they are.
+
+    What is left of matrix[row, column : column + LANES] may be overwritten.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address, bits, vector = _address(context, builder, signature, args), args[3], args[4]
+        count = builder.ctpop(bits)
+        if "+avx512f" in context.codegen()._tm_features:
+            _compress(builder, address, bits, vector)
+            return count
+        for k in range(LANES):
+            builder.store(builder.extract_element(vector, _int(k)), address)
+            bit = builder.and_(builder.lshr(bits, _int(k)), _int(1))
+            address = builder.gep(address, [bit])
+        return count
+
+    return types.int64(matrix, row, column, types.int64, vector), codegen
+
+
+@_intrinsic
+def where_bits(_typing: Any, _bits: Any, number: Any) -> Made:
+    """The vector with number in the lanes whose bits are set, else 0."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        mask = builder.bitcast(builder.trunc(args[0], ir.IntType(LANES)), ir.VectorType(ir.IntType(1), LANES))
+        vector = _splat(builder, args[1])
+        return builder.select(mask, vector, ir.Constant(vector.type, None))
+
+    return Vector(number)(types.int64, number), codegen
+
+
+@_intrinsic
+def either(_typing: Any, a: Any, b: Any) -> Made:
+    """The bits of both."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.or_(*args)
+
+    return a(a, b), codegen
+
+
+@_intrinsic
 def lowest(_typing: Any, _bits: Any) -> Made:
     """The place of the lowest bit that is set."""
 
@@ -336,6 +392,22 @@ def _load(builder: Any, address: Any) -> Any:
 
 def _store(builder: Any, vector: Any, address: Any) -> Any:
     builder.store(vector, builder.bitcast(address, vector.type.as_pointer()), align=_bytes(vector.type.element))
+
+
+def _compress(builder: Any, address: Any, bits: Any, vector: Any) -> None:
+    """`store_where` by AVX-512, whose registers hold 64 bytes."""
+    number = vector.type.element
+    lanes = 64 // _bytes(number)
+    part_type, mask_type = ir.VectorType(number, lanes), ir.VectorType(ir.IntType(1), lanes)
+    kind = ir.FunctionType(part_type, [part_type, part_type, mask_type])
+    suffix = f"v{lanes}{'i' if isinstance(number, ir.IntType) else 'f'}{8 * _bytes(number)}"
+    compress = cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.avx512.mask.compress.{suffix}")
+    for first in range(0, LANES, lanes):
+        some = builder.trunc(builder.lshr(bits, _int(first)), ir.IntType(lanes))
+        part = builder.shuffle_vector(vector, vector, _lanes(range(first, first + lanes)))
+        zero = ir.Constant(part_type, None)
+        _store(builder, builder.call(compress, [part, zero, builder.bitcast(some, mask_type)]), address)
+        address = builder.gep(address, [builder.zext(builder.ctpop(some), ir.IntType(64))])
 
 
 def _bytes(number: Any) -> Any:
