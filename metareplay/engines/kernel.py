@@ -283,7 +283,7 @@ def is_dense(table: SparseRows, r: Index, width: Index) -> bool:
 
 
 @compiled
-def begin_chunk(net: Net, table: SparseRows, rows: Array, saving: bool) -> None:
+def begin_chunk(net: Net, table: SparseRows, rows: Array) -> None:
     """Put the inputs of a chunk, a few table rows, beside the first layer, and list the rows that it will change."""
     net.size_counts[:] = 0
     for group in range(table.masks.shape[1]):
@@ -293,21 +293,15 @@ def begin_chunk(net: Net, table: SparseRows, rows: Array, saving: bool) -> None:
             touched |= bits
             terms = either(terms, where_bits(bits, np.uint8(1 << j)))
         store(net.terms, 0, column, terms)
+        net.changed[group] |= touched
         while touched:
-            list_row(net, column + lowest(touched), saving)
+            p = column + lowest(touched)
+            size = np.int64(SIZES[net.terms[0, p]])
+            net.by_size[size, net.size_counts[size]] = p
+            net.size_counts[size] += 1
             touched &= touched - 1
     for j in range(len(rows)):
         keep_input(net.rows, net.outputs[0] + j, table, rows[j])
-
-
-@compiled
-def list_row(net: Net, p: Index, saving: bool) -> None:
-    """Put a row of the first layer among those to be written that have as many terms; saved where wanted."""
-    size = np.int64(SIZES[net.terms[0, p]])
-    net.by_size[size, net.size_counts[size]] = p
-    net.size_counts[size] += 1
-    if saving and not net.is_saved[p]:
-        save_row(net, p)
 
 
 @compiled
@@ -347,26 +341,6 @@ def take(net: Net, j: Index) -> None:
     for column in range(0, net.widths[0], LANES):
         store(net.sums, 0, column, load(net.ahead, j, column))
     add_steps(net, np.int64(0))
-
-
-@compiled
-def save_row(net: Net, p: Index) -> None:
-    """before_batch[p] = rows[p], for a row of the first layer that the batch has not changed yet."""
-    net.is_saved[p] = True
-    net.saved[net.saved_count[0]] = p
-    net.saved_count[0] += 1
-    for j in range(0, net.widths[0], LANES):
-        store(net.before_batch, p, j, load(net.rows, p, j))
-    for j in range(CHUNK):
-        net.before_batch[p, net.outputs[0] + j] = 0
-
-
-@compiled
-def forget_saved(net: Net) -> None:
-    """No row is saved."""
-    for t in range(net.saved_count[0]):
-        net.is_saved[net.saved[t]] = False
-    net.saved_count[0] = 0
 
 
 @compiled
@@ -458,9 +432,9 @@ def forget_steps(net: Net) -> None:
 
 
 @compiled
-def copy(net: Net, source: Array, target: Array, first_layer: Index) -> None:
-    """target = source, two arrays laid out as net.rows, from a layer on."""
-    for layer in range(first_layer, len(net.widths)):
+def copy(net: Net, source: Array, target: Array) -> None:
+    """target = source, two arrays laid out as net.rows."""
+    for layer in range(len(net.widths)):
         for p in range(net.firsts[layer], net.firsts[layer] + net.inputs[layer] + 1):
             for j in range(0, net.widths[layer], LANES):
                 store(target, p, j, load(source, p, j))
@@ -468,7 +442,7 @@ def copy(net: Net, source: Array, target: Array, first_layer: Index) -> None:
 
 @compiled
 def reptile(net: Net, before: Array, rate: float, first_layer: Index) -> None:
-    """W <- before + rate (W - before), from a layer on."""
+    """W <- before + rate (W - before), from a layer on; W goes to before_batch as well."""
     for layer in range(first_layer, len(net.widths)):
         for p in range(net.firsts[layer], net.firsts[layer] + net.inputs[layer] + 1):
             reptile_row(net, before, rate, p, net.widths[layer])
@@ -481,16 +455,29 @@ def reptile_row(net: Net, before: Array, rate: float, p: Index, width: Index) ->
     zero = splat(net.rows.dtype.type(0))
     for j in range(0, width, LANES):
         kept = multiply_add(old, load(before, p, j), zero)
-        store(net.rows, p, j, multiply_add(new, load(net.rows, p, j), kept))
+        row = multiply_add(new, load(net.rows, p, j), kept)
+        store(net.rows, p, j, row)
+        store(net.before_batch, p, j, row)
+
+
+@compiled
+def begin_batch(net: Net) -> None:
+    """before_batch = rows."""
+    if not net.is_copied[0]:
+        copy(net, net.rows, net.before_batch)
+    net.changed[:] = 0
 
 
 @compiled
 def reptile_batch(net: Net, rate: float) -> None:
-    """theta <- theta_W0 + beta (theta - theta_W0): in the first layer only where the batch has changed it."""
-    for t in range(net.saved_count[0]):
-        reptile_row(net, net.before_batch, rate, np.int64(net.saved[t]), net.widths[0])
+    """theta <- theta_W0 + beta (theta - theta_W0), in the first layer only where the batch has changed it."""
+    for group in range(len(net.changed)):
+        bits = net.changed[group]
+        while bits:
+            reptile_row(net, net.before_batch, rate, group * LANES + lowest(bits), net.widths[0])
+            bits &= bits - 1
     reptile(net, net.before_batch, rate, np.int64(1))
-    forget_saved(net)
+    net.is_copied[0] = True
 
 
 @compiled
@@ -559,13 +546,13 @@ def step_each(
     start, end = steps.ends[batch], steps.ends[batch + 1]
     one = net.rows.dtype.type(1)
     whole = end - start <= CHUNK and pull is None  # the batch is one chunk: beta goes into its only write
-    copied = rates.within != 1 and not whole
-    if copied:
-        copy(net, net.rows, net.before_batch, np.int64(1))
+    apart = rates.within != 1 and not whole
+    if apart:
+        begin_batch(net)
     size = CHUNK if pull is None else 1
     for first in range(start, end, size):
         rows = steps.rows[first : min(first + size, end)]
-        begin_chunk(net, table, rows, copied)
+        begin_chunk(net, table, rows)
         dense = is_dense(table, rows[0], net.inputs[0])
         if dense:
             look_ahead(net)
@@ -584,7 +571,8 @@ def step_each(
                 rate = clipped(net, rate, rates.clip, gradient_square(net, table, rows[j]))
             keep_steps(net, j, rate)
         write_steps(net, rates.within if whole else one)
-    if copied:
+    net.is_copied[0] = False
+    if apart:
         reptile_batch(net, rates.within)
     return True
 
@@ -603,7 +591,7 @@ def step_together(
             save_gradient(net, room, layer, i)
     for first in range(0, end - start, CHUNK):
         count = min(CHUNK, end - start - first)
-        begin_chunk(net, table, steps.rows[start + first : start + first + count], False)
+        begin_chunk(net, table, steps.rows[start + first : start + first + count])
         for j in range(count):
             i = first + j
             rate = rates.memory * steps.shares[start + i]
@@ -649,9 +637,10 @@ def run_plan(
     result is less than all, some example failed and the weights are of no use.
     """
     examples = (len(steps.ends) - 1) // steps.s
+    net.is_copied[0] = False
     for i in range(examples):
         if careful or rates.across != 1:
-            copy(net, net.rows, net.before_example, np.int64(0))
+            copy(net, net.rows, net.before_example)
         fine = True
         for b in range(i * steps.s, (i + 1) * steps.s):
             if room is not None:
@@ -661,9 +650,8 @@ def run_plan(
         if fine and rates.across != 1:
             reptile(net, net.before_example, rates.across, np.int64(0))
         if not fine or (careful and not all_finite(net)):
-            copy(net, net.before_example, net.rows, np.int64(0))
+            copy(net, net.before_example, net.rows)
             forget_steps(net)
-            forget_saved(net)
             for layer in range(len(net.widths)):
                 fill(net.deltas, layer, net.widths[layer], net.rows.dtype.type(0))
             return i

@@ -60,9 +60,8 @@ class Net(NamedTuple):
     terms: Array  # (1, rows of the first layer in LANES) uint8: the set of the chunk's terms that each has
     by_size: Array  # (MANY + 1, rows) uint32: the first layer's rows to write, by how many terms they have
     size_counts: Array  # (MANY + 1,)
-    saved: Array  # (rows,) uint32: the first layer's rows that were put into before_batch, and how many they are
-    saved_count: Array  # (1,)
-    is_saved: Array  # (rows,)
+    changed: Array  # (rows of the first layer in LANES,) int64: a bit for each that the batch has changed
+    is_copied: Array  # (1,) whether before_batch is the same as rows
     chunks: Array  # (L, CHUNK) uint32: each layer's rows in steps
     steps: Array  # (L * CHUNK, widest): v_j
     ahead: Array  # (CHUNK, widest): the first layer's [x'W_0, x'x_1, ...] for each of a chunk's inputs
@@ -180,9 +179,8 @@ def make_net(layer_widths: tuple[int, ...], dtype: Any) -> Net:
         terms=np.zeros((1, _up(inputs[0] + 1, LANES)), np.uint8),
         by_size=np.zeros((MANY + 1, rows), np.uint32),
         size_counts=np.zeros(MANY + 1, np.int64),
-        saved=np.zeros(rows, np.uint32),
-        saved_count=np.zeros(1, np.int64),
-        is_saved=np.zeros(rows, np.bool_),
+        changed=np.zeros(_up(inputs[0] + 1, LANES) // LANES, np.int64),
+        is_copied=np.zeros(1, np.bool_),
         chunks=np.arange(depth * CHUNK, dtype=np.uint32).reshape(depth, CHUNK),
         steps=aligned((depth * CHUNK, widest), dtype),
         ahead=aligned((CHUNK, widest), dtype),
