@@ -3,9 +3,8 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -154,7 +153,6 @@ class _Kernel:
     """The kernel with its arrays. The weights are copied in before a plan and out after it."""
 
     def __init__(self, weights: Weights, widths: tuple[int, ...], loss: LossKind, clip: float | None) -> None:
-        _notice_changes()
         from metareplay.engines import groups, kernel, packed  # here, because numba takes long to import
 
         self._code, self._groups, self._packed = kernel, groups, packed
@@ -335,17 +333,6 @@ def _shares(table: Table, rows: Ints, balanced: bool) -> Reals:
         return np.full(len(rows), 1 / len(rows))
     _, which, counts = np.unique(table.tasks.numpy()[rows], return_inverse=True, return_counts=True)
     return 1 / counts[which]
-
-
-def _notice_changes() -> None:
-    """numba's cache looks only at the file of the function that is called: let it see changes in those it calls."""
-    newest = 0.0
-    for name in ("vector.py", "packed.py", "kernel.py", "groups.py"):  # each calls those before it
-        file = Path(__file__).parent / name
-        if file.stat().st_mtime < newest:
-            with suppress(OSError):  # a read-only installation does not change
-                file.touch()
-        newest = max(newest, file.stat().st_mtime)
 
 
 @final

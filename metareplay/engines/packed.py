@@ -1,6 +1,8 @@
 """An MLP's weights and examples as the compiled kernel holds them: whole vectors, aligned, zeros left out."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -31,12 +33,24 @@ OPTIONS: dict[str, Any] = {
 }
 
 
+def source_stamp(folder: Path) -> str:
+    """A word for what the compiled functions' files say."""
+    files = ("vector.py", "packed.py", "kernel.py", "groups.py")
+    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in files)).hexdigest()
+
+
+STAMP = source_stamp(Path(__file__).parent)
+
+
 def compiled(function: Function) -> Function:
     """Compile for this CPU on first use, without the GIL; cached on disk. NaN and infinity keep their meaning.
 
     `_nrt=False`: nothing is allocated inside, so no references need counting (it halves the time of a step).
+    By itself numba's cache looks only at the file of the function that is called, not at those of what it calls.
     """
-    return cast(Function, njit(**OPTIONS)(function))
+    made: Any = njit(**OPTIONS)(function)
+    made._cache._cache_file._source_stamp = STAMP
+    return cast(Function, made)
 
 
 class SparseRows(NamedTuple):

@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import metareplay as mr
+from metareplay.engines import groups, kernel, packed
 from metareplay.learners import gem
 from metareplay.learners.gem import project
 from metareplay.table import Table
@@ -368,6 +370,20 @@ def test_gem_goes_on_after_an_example_whose_loss_is_not_finite() -> None:
         learner.observe(torch.full((6,), 1.7e308, dtype=torch.float64), 0, task=1)
     learner.observe(xs[20].double(), ys[20], task=1)
     assert learner.seen == 21
+
+
+def test_what_was_compiled_before_any_of_its_files_changed_is_not_used(tmp_path: Path) -> None:
+    folder = Path(packed.__file__).parent
+    stamps = {packed.source_stamp(folder)}
+    for name in ("vector.py", "packed.py", "kernel.py", "groups.py"):
+        shutil.copytree(folder, tmp_path / name)
+        with (tmp_path / name / name).open("a") as file:
+            file.write("# changed")
+        stamps.add(packed.source_stamp(tmp_path / name))
+    assert len(stamps) == 5
+    functions: list[Any] = [kernel.run_plan, groups.group_gradients, packed.pack]
+    for function in functions:
+        assert function._cache._cache_file._source_stamp == packed.STAMP
 
 
 def test_a_hook_on_a_parameter_is_obeyed() -> None:
