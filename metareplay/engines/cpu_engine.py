@@ -3,9 +3,8 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -93,7 +92,8 @@ class CpuEngine(Engine):
 
     def _gradients(self, table: Table, rows: Ints, shares: Reals, ends: Ints) -> "_PackedGradients":
         chain = self._chain(table, rows)
-        return self._kernel(chain).gradients(chain, table, rows, shares, ends)
+        kernel = self._kernel(chain)
+        return _PackedGradients(kernel, chain, kernel.gradients(chain, table, rows, shares, ends), self._lock)
 
     def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
         """By the kernel, for inputs that are vectors to the first layer and of one task's part."""
@@ -153,10 +153,9 @@ class _Kernel:
     """The kernel with its arrays. The weights are copied in before a plan and out after it."""
 
     def __init__(self, weights: Weights, widths: tuple[int, ...], loss: LossKind, clip: float | None) -> None:
-        _notice_changes()
-        from metareplay.engines import kernel, packed  # here, because numba takes long to import
+        from metareplay.engines import groups, kernel, packed  # here, because numba takes long to import
 
-        self._code, self._packed = kernel, packed
+        self._code, self._groups, self._packed = kernel, groups, packed
         self.module_weights = weights
         self._dtype = weights.theta.numpy().dtype
         self._number: Any = self._dtype.type
@@ -170,6 +169,7 @@ class _Kernel:
         self._net = packed.make_net(widths, self._dtype)
         self._room = packed.make_batch(self._net, 1)  # for plans whose batches are one step
         self._group = packed.make_group(self._net)
+        self._turned = packed.make_turned(0, widths[0], self._dtype)
         self._found = packed.aligned((0, self._net.rows.shape[1]), self._dtype)  # gradients of groups
         self._table = packed.sparse_rows(0, widths[0], self._dtype)
         self._copied = np.zeros(0, np.int64)  # Table.writes of each row when it was packed
@@ -195,21 +195,33 @@ class _Kernel:
                 careful,
             )
 
-    def gradients(self, chain: Chain, table: Table, rows: Ints, shares: Reals, ends: Ints) -> "_PackedGradients":
-        """The gradient over rows[ends[g] : ends[g + 1]], each by its share, for each g."""
+    def gradients(self, chain: Chain, table: Table, rows: Ints, shares: Reals, ends: Ints) -> Any:
+        """For each g the gradient over rows[ends[g] : ends[g + 1]], each by its share, laid out as the net's rows."""
         self._pack(table, rows)
+        blocks = int((-(-np.diff(ends) // self._packed.GROUP)).sum())
+        if len(self._turned.counts) < blocks:
+            self._turned = self._packed.make_turned(blocks, self._widths[0], self._dtype)
         count, size = len(ends) - 1, len(self._net.rows)
         if len(self._found) < count * size:
             self._found = self._packed.aligned((count * size, self._found.shape[1]), self._dtype)
         self._take_weights(chain)
         found = self._found[: count * size]
         with self._compiling():
-            if not self._code.group_gradients(
-                self._net, self._table, self._targets(table), rows, shares.astype(self._dtype), ends, self._group, found
+            if not self._groups.group_gradients(
+                self._net,
+                self._table,
+                table.writes,
+                self._targets(table),
+                rows,
+                shares.astype(self._dtype),
+                ends,
+                self._turned,
+                self._group,
+                found,
             ):
                 found = np.full_like(found, np.nan)  # not in the room itself, parts of which are only ever zero
                 self.clear()
-        return _PackedGradients(self, chain, found.reshape(count, -1))
+        return found.reshape(count, -1)
 
     def outputs(self, chain: Chain, xs: Tensor) -> Tensor:
         """The outputs for these inputs."""
@@ -225,15 +237,16 @@ class _Kernel:
         count = len(vectors)
         eights = np.minimum(np.arange(-(-count // 8) * 8), count - 1).astype(np.uint32).reshape(-1, 8)
         products, block = np.zeros((count, eights.size)), self._packed.aligned((2, 8), self._dtype)
-        self._code.inner_products(vectors, eights, block, products)
-        upper = np.triu(products[:, :count])
-        return torch.from_numpy(upper + np.triu(upper, 1).T)
+        self._groups.inner_products(vectors, eights, block, products)
+        return torch.from_numpy(products[:, :count])
 
-    def weighted_sum(self, vectors: Any, weights: Tensor, chain: Chain) -> Tensor:
-        """The sum of rows with these weights, as a flat vector in the module's order."""
-        total = self._packed.aligned((1, vectors.shape[1]), self._dtype)
-        self._code.weighted_sum(vectors, weights.numpy().astype(self._dtype), total)
-        return self.flat(total, chain)
+    def descend(self, vectors: Any, rates: Tensor, chain: Chain) -> None:
+        """The module's weights, which the net still has, less the sum of the rows at these rates."""
+        if not torch.isfinite(rates).all():
+            self.module_weights.theta.fill_(torch.nan)
+            return
+        self._groups.descend(self._net, vectors, rates.numpy().astype(self._dtype))
+        self.give_weights(chain)
 
     def flat(self, vector: Any, chain: Chain) -> Tensor:
         """What is laid out as the net's rows, in the module's order."""
@@ -273,7 +286,7 @@ class _Kernel:
             self._table = self._packed.sparse_rows(len(table.writes), self._widths[0], self._dtype)
             self._copied = np.zeros(len(table.writes), np.int64)
         if table is not self._packed_from:
-            self._copied[:], self._packed_from = 0, table
+            self._copied[:], self._turned.counts[:], self._packed_from = 0, 0, table
         stale = np.unique(rows[self._copied[rows] != table.writes[rows]])
         if len(stale):
             dense = as_input(table.xs[stale], self.module_weights).flatten(1).numpy()
@@ -322,21 +335,12 @@ def _shares(table: Table, rows: Ints, balanced: bool) -> Reals:
     return 1 / counts[which]
 
 
-def _notice_changes() -> None:
-    """numba's cache looks only at the file of the function that is called: let it see changes in the others."""
-    folder = Path(__file__).parent
-    kernel = folder / "kernel.py"
-    if kernel.stat().st_mtime < max((folder / name).stat().st_mtime for name in ("packed.py", "vector.py")):
-        with suppress(OSError):  # a read-only installation does not change
-            kernel.touch()
-
-
 @final
 class _PackedGradients(Gradients):
     """Gradients as rows of one matrix, each laid out as the kernel's weights."""
 
-    def __init__(self, kernel: _Kernel, chain: Chain, rows: Any) -> None:
-        self._kernel, self._chain, self._rows = kernel, chain, rows
+    def __init__(self, kernel: _Kernel, chain: Chain, rows: Any, lock: threading.RLock) -> None:
+        self._kernel, self._chain, self._rows, self._lock = kernel, chain, rows, lock
 
     def each(self) -> Tensor:
         """In the module's order."""
@@ -352,7 +356,8 @@ class _PackedGradients(Gradients):
 
     def descend(self, rates: Tensor) -> None:
         """theta <- theta - G' rates."""
-        self._kernel.module_weights.theta.sub_(self._kernel.weighted_sum(self._rows, rates, self._chain))
+        with self._lock:
+            self._kernel.descend(self._rows, rates, self._chain)
 
 
 def _arrays(chain: Chain) -> list[tuple[Any, Any]]:

@@ -22,14 +22,12 @@ import numpy as np
 from metareplay.engines.packed import (
     CHUNK,
     CROSS_ENTROPY,
-    GROUP,
     MANY,
     ORDERS,
     SIZES,
     SQUARED_ERROR,
     Array,
     Batch,
-    Group,
     Index,
     Net,
     PullRows,
@@ -44,35 +42,52 @@ from metareplay.engines.packed import (
 from metareplay.engines.vector import (
     LANES,
     LIKE_EIGHT,
+    LIKE_SEVEN,
+    either,
     inner,
     load,
     load_rows,
-    multiply,
+    load_span,
+    lowest,
     multiply_add,
     multiply_add_each,
     numbers,
+    open_bits,
     prefetch,
     splat,
     splat_eight,
     splats,
     store,
-    store_rows,
+    store_eight,
+    store_span,
     store_totals,
-    zero_eight,
+    store_where,
+    where_bits,
+    zeros,
 )
 
-BLOCK = 512  # columns of a few dozen vectors that fit into the fastest cache
+SPAN = 7 * LANES  # columns summed in registers: those of 100 hidden units
 
 # --- the two heavy loops
 
 
 @compiled
-def add_rows(out: Array, o: Index, matrix: Array, sparse: SparseRows, r: Index, count: Index, width: Index) -> None:
-    """out[o] += sum_t values[t] matrix[picks[t]]."""
-    for t in range(0, count, CHUNK):
+def sum_rows(out: Array, o: Index, matrix: Array, sparse: SparseRows, r: Index, width: Index) -> None:
+    """out[o] = sum_t values[t] matrix[picks[t]], the constant 1 included."""
+    count, column = sparse.counts[r] + 1, np.int64(0)
+    while column + SPAN <= width:
+        sums = zeros(matrix, LIKE_SEVEN)
+        for t in range(count):
+            row = load_span(matrix, sparse.picks[r, t], column, LIKE_SEVEN)
+            sums = multiply_add_each(splat(sparse.values[r, t]), row, sums)
+        store_span(out, o, column, sums)
+        column += SPAN
+    for j in range(column, width, LANES):
+        store(out, o, j, splat(matrix.dtype.type(0)))
+    for t in range(0, count if column < width else 0, CHUNK):
         picks = numbers(sparse.picks, r, t, LIKE_EIGHT)
         values = splat_eight(sparse.values, r, t)
-        for j in range(0, width, LANES):
+        for j in range(column, width, LANES):
             store(out, o, j, inner(values, load_rows(matrix, picks, j), load(out, o, j)))
 
 
@@ -92,7 +107,7 @@ def dot_rows(
     """out[o, start + t] = matrix[picks[r, t]] . vectors[i]."""
     for t in range(0, count, CHUNK):
         rows = numbers(picks, r, t, LIKE_EIGHT)
-        sums = zero_eight(matrix)
+        sums = zeros(matrix, LIKE_EIGHT)
         for j in range(0, width, LANES):
             sums = multiply_add_each(load(vectors, i, j), load_rows(matrix, rows, j), sums)
         store_totals(out, o, start + t, sums)
@@ -109,6 +124,8 @@ def fill(out: Array, o: Index, width: Index, number: float) -> None:
 @compiled
 def prefetch_row(sparse: SparseRows, r: Index) -> None:
     """Bring a row of a large table nearer, ahead of its use."""
+    prefetch(sparse.masks, r, 0)
+    prefetch(sparse.masks, r, sparse.masks.shape[1] - 1)
     for t in range(0, sparse.counts[r] + 1, LANES):
         prefetch(sparse.picks, r, t)
         prefetch(sparse.values, r, t)
@@ -120,9 +137,7 @@ def prefetch_row(sparse: SparseRows, r: Index) -> None:
 @compiled
 def forward(net: Net, layer: Index, inputs: SparseRows, r: Index) -> None:
     """sums[layer] = [x'W, x'x_1, ...] for the input x = inputs[r]."""
-    width = net.widths[layer]
-    fill(net.sums, layer, width, net.rows.dtype.type(0))
-    add_rows(net.sums, layer, net.rows, inputs, r, inputs.counts[r] + 1, width)
+    sum_rows(net.sums, layer, net.rows, inputs, r, net.widths[layer])
     add_steps(net, layer)
 
 
@@ -137,41 +152,36 @@ def add_steps(net: Net, layer: Index) -> None:
 
 @compiled
 def relu(net: Net, layer: Index) -> None:
-    """active[layer + 1] = the positive outputs of a layer, as rows of the next."""
-    picks, values = net.active.picks, net.active.values
-    first = net.firsts[layer + 1]
-    n = np.int64(0)
-    for u in range(net.outputs[layer]):
-        z = net.sums[layer, u]
-        picks[layer + 1, n] = first + u
-        values[layer + 1, n] = z
-        n += not z <= 0  # a NaN stays, and reaches the loss
-    close(net.active, layer + 1, n, first + net.outputs[layer])
+    """active[layer + 1] = the positive outputs of a layer, as rows of the next; a NaN stays, and reaches the loss."""
+    width, above, n = net.outputs[layer], layer + 1, np.int64(0)
+    for j in range(0, width, LANES):
+        sums = load(net.sums, layer, j)
+        bits = open_bits(sums) & ((1 << min(LANES, width - j)) - 1)
+        store_where(net.active.picks, above, n, bits, load(net.every, above, j))
+        n += store_where(net.active.values, above, n, bits, sums)
+    close(net.active, above, n, net.firsts[above] + width)
 
 
 @compiled
-def loss_gradient(net: Net, targets: Targets, r: Index) -> bool:
-    """deltas[-1] = the gradient of the loss at the last layer's output; whether that loss is finite."""
-    last = len(net.widths) - 1
-    n, one = net.outputs[last], net.rows.dtype.type(1)
-    z, d = net.sums, net.deltas
-    size = net.rows.dtype.type(0)
+def loss_gradient(outputs: Array, o: Index, deltas: Array, d: Index, n: Index, targets: Targets, r: Index) -> bool:
+    """deltas[d] = the gradient of table row r's loss at outputs[o], n numbers; whether that loss is finite."""
+    one, size = outputs.dtype.type(1), outputs.dtype.type(0)
     if targets.loss == CROSS_ENTROPY:
-        top = z[last, 0]
+        top = outputs[o, 0]
         for u in range(1, n):
-            top = max(top, z[last, u])
+            top = max(top, outputs[o, u])
         for u in range(n):
-            d[last, u] = np.exp(z[last, u] - top)
-            size += d[last, u]
+            deltas[d, u] = np.exp(outputs[o, u] - top)
+            size += deltas[d, u]
         for u in range(n):
-            d[last, u] /= size
-        d[last, targets.labels[r]] -= one
-        size += z[last, targets.labels[r]]
+            deltas[d, u] /= size
+        deltas[d, targets.labels[r]] -= one
+        size += outputs[o, targets.labels[r]]
     else:
         for u in range(n):
-            error = z[last, u] - targets.values[r, u]
+            error = outputs[o, u] - targets.values[r, u]
             size += error * error if targets.loss == SQUARED_ERROR else abs(error)
-            d[last, u] = (2 * error if targets.loss == SQUARED_ERROR else max(-one, min(one, error))) / n
+            deltas[d, u] = (2 * error if targets.loss == SQUARED_ERROR else max(-one, min(one, error))) / n
     return bool(np.isfinite(size))
 
 
@@ -201,7 +211,7 @@ def differentiate_rest(net: Net, targets: Targets, r: Index) -> bool:
     for layer in range(1, depth):
         relu(net, layer - 1)
         forward(net, layer, net.active, layer)
-    finite = loss_gradient(net, targets, r)
+    finite = loss_gradient(net.sums, depth - 1, net.deltas, depth - 1, net.outputs[depth - 1], targets, r)
     for layer in range(depth - 1, 0, -1):
         backward(net, layer)
     return finite
@@ -267,33 +277,36 @@ def keep_delta(steps: Array, at: Index, deltas: Array, i: Index, n: Index, rate:
 
 
 @compiled
-def touch(net: Net, table: SparseRows, r: Index, j: Index) -> None:
-    """The first layer's rows that table row r touches have the chunk's term j, and are to be written."""
-    if is_dense(table, r, net.inputs[0]):
-        net.all_touched[0] = True
-    if net.all_touched[0]:
-        return
-    count, term = np.uint64(net.touched_count[0]), np.uint8(1 << j)
-    for t in range(table.counts[r] + 1):
-        p = table.picks[r, t]
-        net.touched[count] = p
-        count += np.uint64(net.terms[p] == 0)
-        net.terms[p] |= term
-    net.touched_count[0] = count
-
-
-@compiled
 def is_dense(table: SparseRows, r: Index, width: Index) -> bool:
     """Whether so little of table row r is zero that the whole first layer may as well be visited."""
     return bool(2 * table.counts[r] > width)
 
 
 @compiled
-def look_ahead(net: Net, table: SparseRows, rows: Array, start: Index, count: Index) -> None:
-    """ahead = the first layer's [x'W_0, x'x_1, ...] for the inputs of a whole chunk, which are put beside it."""
-    net.all_touched[0] = True
-    for j in range(count):
-        keep_input(net.rows, net.outputs[0] + j, table, rows[start + j])
+def begin_chunk(net: Net, table: SparseRows, rows: Array) -> None:
+    """Put the inputs of a chunk, a few table rows, beside the first layer, and list the rows that it will change."""
+    net.size_counts[:] = 0
+    for group in range(table.masks.shape[1]):
+        column, touched, terms = group * LANES, np.int64(0), where_bits(np.int64(0), np.uint8(0))
+        for j in range(len(rows)):
+            bits = np.int64(table.masks[rows[j], group])
+            touched |= bits
+            terms = either(terms, where_bits(bits, np.uint8(1 << j)))
+        store(net.terms, 0, column, terms)
+        net.changed[group] |= touched
+        while touched:
+            p = column + lowest(touched)
+            size = np.int64(SIZES[net.terms[0, p]])
+            net.by_size[size, net.size_counts[size]] = p
+            net.size_counts[size] += 1
+            touched &= touched - 1
+    for j in range(len(rows)):
+        keep_input(net.rows, net.outputs[0] + j, table, rows[j])
+
+
+@compiled
+def look_ahead(net: Net) -> None:
+    """ahead = the first layer's [x'W_0, x'x_1, ...] for all inputs of the chunk."""
     vectors = net.widths[0] // LANES
     for v in range(0, vectors - 1, 2):
         look_two_columns(net.ahead, net.rows, net.inputs[0] + 1, net.outputs[0], v * LANES)
@@ -304,22 +317,22 @@ def look_ahead(net: Net, table: SparseRows, rows: Array, start: Index, count: In
 @compiled
 def look_two_columns(out: Array, matrix: Array, count: Index, n: Index, column: Index) -> None:
     """The same in two vectors of columns."""
-    sums, next_sums = zero_eight(matrix), zero_eight(matrix)
+    sums, next_sums = zeros(matrix, LIKE_EIGHT), zeros(matrix, LIKE_EIGHT)
     for p in range(count):
         x = splat_eight(matrix, p, n)
         sums = multiply_add_each(load(matrix, p, column), x, sums)
         next_sums = multiply_add_each(load(matrix, p, column + LANES), x, next_sums)
-    store_rows(out, column, sums)
-    store_rows(out, column + LANES, next_sums)
+    store_eight(out, np.int64(0), column, sums)
+    store_eight(out, np.int64(0), column + LANES, next_sums)
 
 
 @compiled
 def look_column(out: Array, matrix: Array, count: Index, n: Index, column: Index) -> None:
     """The same in one vector of columns."""
-    sums = zero_eight(matrix)
+    sums = zeros(matrix, LIKE_EIGHT)
     for p in range(count):
         sums = multiply_add_each(load(matrix, p, column), splat_eight(matrix, p, n), sums)
-    store_rows(out, column, sums)
+    store_eight(out, np.int64(0), column, sums)
 
 
 @compiled
@@ -331,39 +344,16 @@ def take(net: Net, j: Index) -> None:
 
 
 @compiled
-def save_row(net: Net, p: Index) -> None:
-    """before_batch[p] = rows[p], for a row of the first layer that the batch has not changed yet."""
-    net.is_saved[p] = True
-    net.saved[net.saved_count[0]] = p
-    net.saved_count[0] += 1
-    for j in range(0, net.widths[0], LANES):
-        store(net.before_batch, p, j, load(net.rows, p, j))
-    for j in range(CHUNK):
-        net.before_batch[p, net.outputs[0] + j] = 0
-
-
-@compiled
-def forget_saved(net: Net) -> None:
-    """No row is saved."""
-    for t in range(net.saved_count[0]):
-        net.is_saved[net.saved[t]] = False
-    net.saved_count[0] = 0
-
-
-@compiled
-def keep_steps(net: Net, table: SparseRows, r: Index, j: Index, rate: float, ahead: bool) -> None:
-    """The same for all layers, with the gradient that was computed last; `ahead`: the first layer's input is kept."""
-    if not ahead:
-        touch(net, table, r, j)
-        keep_input(net.rows, net.outputs[0] + j, table, r)
+def keep_steps(net: Net, j: Index, rate: float) -> None:
+    """The same for all layers, with the gradient that was computed last; the first layer's input is there already."""
     keep_delta(net.steps, j, net.deltas, np.int64(0), net.outputs[0], rate)
     for layer in range(1, len(net.widths)):
         keep_step(net, layer, net.active, layer, net.deltas, layer, j, rate)
 
 
 @compiled
-def write_steps(net: Net, beta: float, saving: bool) -> None:
-    """W <- W_0 + beta sum_j x_j v_j' in every layer, and an empty chunk; the first layer's rows saved where wanted."""
+def write_steps(net: Net, beta: float) -> None:
+    """W <- W_0 + beta sum_j x_j v_j' in every layer, and an empty chunk."""
     for layer in range(len(net.widths)):
         n = net.outputs[layer]
         for j in range(CHUNK):
@@ -371,7 +361,6 @@ def write_steps(net: Net, beta: float, saving: bool) -> None:
                 for u in range(n):
                     net.steps[layer * CHUNK + j, u] *= beta
             net.steps[layer * CHUNK + j, n + j] = -1  # so that the write takes x_j[p] from itself, and leaves 0
-    sort_touched(net, saving)
     rows, steps, sets, picks, counts = net.rows, net.steps, net.terms, net.by_size, net.size_counts
     write_few(rows, steps, net.outputs[0], net.widths[0], sets, picks, 1, counts[1], (0,))
     write_few(rows, steps, net.outputs[0], net.widths[0], sets, picks, 2, counts[2], (0, 0))
@@ -385,27 +374,13 @@ def write_steps(net: Net, beta: float, saving: bool) -> None:
 
 
 @compiled
-def sort_touched(net: Net, saving: bool) -> None:
-    """by_size = the first layer's touched rows, by how many terms they have; saved where wanted."""
-    net.size_counts[:] = 0
-    whole = net.all_touched[0]
-    for t in range(net.inputs[0] + 1 if whole else net.touched_count[0]):
-        p = net.every[0, t] if whole else net.touched[t]
-        size = MANY if whole else np.int64(SIZES[net.terms[p]])
-        net.by_size[size, net.size_counts[size]] = p
-        net.size_counts[size] += 1
-        if saving and not net.is_saved[p]:
-            save_row(net, p)
-
-
-@compiled
 def write_few(
     rows: Array, steps: Array, n: Index, width: Index, sets: Array, picks: Array, i: Index, count: Index, like: Any
 ) -> None:
     """rows[p] += sum_j x_j[p] v_j for rows p of the first layer with at most so many terms as `like`."""
     for t in range(count):
         p = picks[i, t]
-        terms = numbers(ORDERS, sets[p], 0, like)
+        terms = numbers(ORDERS, sets[0, p], 0, like)
         x = splats(rows, p, n, terms)
         for j in range(0, width, LANES):
             store(rows, p, j, inner(x, load_rows(steps, terms, j), load(rows, p, j)))
@@ -451,19 +426,15 @@ def forget_steps(net: Net) -> None:
     """An empty chunk."""
     for j in range(len(net.steps)):
         fill(net.steps, j, net.widths[j // CHUNK], net.rows.dtype.type(0))
-    for t in range(net.touched_count[0]):
-        net.terms[net.touched[t]] = 0
-    net.touched_count[0] = 0
-    net.all_touched[0] = False
 
 
 # --- whole vectors of weights: Reptile, EWC, undoing
 
 
 @compiled
-def copy(net: Net, source: Array, target: Array, first_layer: Index) -> None:
-    """target = source, two arrays laid out as net.rows, from a layer on."""
-    for layer in range(first_layer, len(net.widths)):
+def copy(net: Net, source: Array, target: Array) -> None:
+    """target = source, two arrays laid out as net.rows."""
+    for layer in range(len(net.widths)):
         for p in range(net.firsts[layer], net.firsts[layer] + net.inputs[layer] + 1):
             for j in range(0, net.widths[layer], LANES):
                 store(target, p, j, load(source, p, j))
@@ -471,7 +442,7 @@ def copy(net: Net, source: Array, target: Array, first_layer: Index) -> None:
 
 @compiled
 def reptile(net: Net, before: Array, rate: float, first_layer: Index) -> None:
-    """W <- before + rate (W - before), from a layer on."""
+    """W <- before + rate (W - before), from a layer on; W goes to before_batch as well."""
     for layer in range(first_layer, len(net.widths)):
         for p in range(net.firsts[layer], net.firsts[layer] + net.inputs[layer] + 1):
             reptile_row(net, before, rate, p, net.widths[layer])
@@ -484,16 +455,29 @@ def reptile_row(net: Net, before: Array, rate: float, p: Index, width: Index) ->
     zero = splat(net.rows.dtype.type(0))
     for j in range(0, width, LANES):
         kept = multiply_add(old, load(before, p, j), zero)
-        store(net.rows, p, j, multiply_add(new, load(net.rows, p, j), kept))
+        row = multiply_add(new, load(net.rows, p, j), kept)
+        store(net.rows, p, j, row)
+        store(net.before_batch, p, j, row)
+
+
+@compiled
+def begin_batch(net: Net) -> None:
+    """before_batch = rows."""
+    if not net.is_copied[0]:
+        copy(net, net.rows, net.before_batch)
+    net.changed[:] = 0
 
 
 @compiled
 def reptile_batch(net: Net, rate: float) -> None:
-    """theta <- theta_W0 + beta (theta - theta_W0): in the first layer only where the batch has changed it."""
-    for t in range(net.saved_count[0]):
-        reptile_row(net, net.before_batch, rate, np.int64(net.saved[t]), net.widths[0])
+    """theta <- theta_W0 + beta (theta - theta_W0), in the first layer only where the batch has changed it."""
+    for group in range(len(net.changed)):
+        bits = net.changed[group]
+        while bits:
+            reptile_row(net, net.before_batch, rate, group * LANES + lowest(bits), net.widths[0])
+            bits &= bits - 1
     reptile(net, net.before_batch, rate, np.int64(1))
-    forget_saved(net)
+    net.is_copied[0] = True
 
 
 @compiled
@@ -524,8 +508,14 @@ def pulled_square(net: Net, pull: PullRows) -> Any:
 
 
 @compiled
-def pull_weights(net: Net, pull: PullRows, rate: float) -> None:
-    """W <- W - rate * twice * (F W - F_theta): EWC's share of the step; the pending terms are not touched."""
+def pull_weights(net: Net, pull: PullRows, rate: float, clip: float) -> Any:
+    """EWC's share of a step, W <- W - rate * twice * (F W - F_theta), and the rate of the gradient's: clipped together.
+
+    The gradient's own share is left to the chunk, of which it is the only term.
+    """
+    if clip < np.inf:
+        keep_steps(net, np.int64(0), net.rows.dtype.type(1))
+        rate = clipped(net, rate, clip, pulled_square(net, pull))
     by, zero = splat(-rate * pull.twice), splat(net.rows.dtype.type(0))
     minus = splat(net.rows.dtype.type(-1))
     for layer in range(len(net.widths)):
@@ -535,6 +525,7 @@ def pull_weights(net: Net, pull: PullRows, rate: float) -> None:
                 product = multiply_add(load(pull.importance, p, j), w, zero)
                 towards = multiply_add(minus, load(pull.anchor, p, j), product)
                 store(net.rows, p, j, multiply_add(by, towards, w))
+    return rate
 
 
 # --- plans
@@ -555,47 +546,35 @@ def step_each(
     start, end = steps.ends[batch], steps.ends[batch + 1]
     one = net.rows.dtype.type(1)
     whole = end - start <= CHUNK and pull is None  # the batch is one chunk: beta goes into its only write
-    copied = rates.within != 1 and not whole
-    if copied:
-        copy(net, net.rows, net.before_batch, np.int64(1))
-    j, ahead = np.int64(0), False
-    for t in range(start, end):
-        r = steps.rows[t]
-        rate = rates.current if r == own else rates.memory
-        if j == 0 and pull is None and is_dense(table, r, net.inputs[0]):
-            ahead = True
-            look_ahead(net, table, steps.rows, t, min(CHUNK, end - t))
-        if ahead:
-            take(net, j)
-        else:
-            prefetch_row(table, steps.rows[min(t + 1, len(steps.rows) - 1)])
-            forward(net, np.int64(0), table, r)
-        if not differentiate_rest(net, targets, r):
-            return False
-        if pull is not None:
-            pulled_step(net, table, pull, r, rate, rates.clip, copied)
-        else:
-            if rates.clip < np.inf:
-                rate = clipped(net, rate, rates.clip, gradient_square(net, table, r))
-            keep_steps(net, table, r, j, rate, ahead)
-            j += 1
-            if j == CHUNK or t == end - 1:
-                write_steps(net, rates.within if whole else one, copied)
-                j, ahead = np.int64(0), False
-    if copied:
+    apart = rates.within != 1 and not whole
+    if apart:
+        begin_batch(net)
+    size = CHUNK if pull is None else 1
+    for first in range(start, end, size):
+        rows = steps.rows[first : min(first + size, end)]
+        begin_chunk(net, table, rows)
+        dense = is_dense(table, rows[0], net.inputs[0])
+        if dense:
+            look_ahead(net)
+        for j in range(len(rows)):
+            if dense:
+                take(net, j)
+            else:
+                prefetch_row(table, steps.rows[min(first + size + j, len(steps.rows) - 1)])
+                forward(net, np.int64(0), table, rows[j])
+            if not differentiate_rest(net, targets, rows[j]):
+                return False
+            rate = rates.current if rows[j] == own else rates.memory
+            if pull is not None:
+                rate = pull_weights(net, pull, rate, rates.clip)
+            elif rates.clip < np.inf:
+                rate = clipped(net, rate, rates.clip, gradient_square(net, table, rows[j]))
+            keep_steps(net, j, rate)
+        write_steps(net, rates.within if whole else one)
+    net.is_copied[0] = False
+    if apart:
         reptile_batch(net, rates.within)
     return True
-
-
-@compiled
-def pulled_step(net: Net, table: SparseRows, pull: PullRows, r: Index, rate: float, clip: float, saving: bool) -> None:
-    """theta <- theta - rate * (gradient + EWC's pull), clipped together."""
-    if clip < np.inf:
-        keep_steps(net, table, r, np.int64(0), net.rows.dtype.type(1), False)
-        rate = clipped(net, rate, clip, pulled_square(net, pull))
-    pull_weights(net, pull, rate)
-    keep_steps(net, table, r, np.int64(0), rate, False)
-    write_steps(net, net.rows.dtype.type(1), saving)
 
 
 @compiled
@@ -610,15 +589,17 @@ def step_together(
             return False
         for layer in range(depth):
             save_gradient(net, room, layer, i)
-    for i in range(end - start):
-        r, j, rate = steps.rows[start + i], i % CHUNK, rates.memory * steps.shares[start + i]
-        touch(net, table, r, j)
-        keep_step(net, np.int64(0), table, r, room.deltas, i, j, rate)
-        for layer in range(1, depth):
-            at = layer * room.size + i
-            keep_step(net, layer, room.active, at, room.deltas, at, j, rate)
-        if j == CHUNK - 1 or i == end - start - 1:
-            write_steps(net, net.rows.dtype.type(1), False)
+    for first in range(0, end - start, CHUNK):
+        count = min(CHUNK, end - start - first)
+        begin_chunk(net, table, steps.rows[start + first : start + first + count])
+        for j in range(count):
+            i = first + j
+            rate = rates.memory * steps.shares[start + i]
+            keep_delta(net.steps, j, room.deltas, i, net.outputs[0], rate)
+            for layer in range(1, depth):
+                at = layer * room.size + i
+                keep_step(net, layer, room.active, at, room.deltas, at, j, rate)
+        write_steps(net, net.rows.dtype.type(1))
     return True
 
 
@@ -656,9 +637,10 @@ def run_plan(
     result is less than all, some example failed and the weights are of no use.
     """
     examples = (len(steps.ends) - 1) // steps.s
+    net.is_copied[0] = False
     for i in range(examples):
         if careful or rates.across != 1:
-            copy(net, net.rows, net.before_example, np.int64(0))
+            copy(net, net.rows, net.before_example)
         fine = True
         for b in range(i * steps.s, (i + 1) * steps.s):
             if room is not None:
@@ -668,9 +650,8 @@ def run_plan(
         if fine and rates.across != 1:
             reptile(net, net.before_example, rates.across, np.int64(0))
         if not fine or (careful and not all_finite(net)):
-            copy(net, net.before_example, net.rows, np.int64(0))
+            copy(net, net.before_example, net.rows)
             forget_steps(net)
-            forget_saved(net)
             for layer in range(len(net.widths)):
                 fill(net.deltas, layer, net.widths[layer], net.rows.dtype.type(0))
             return i
@@ -692,125 +673,3 @@ def outputs(net: Net, dense: Array, scale: float, one_row: SparseRows, found: Ar
             forward(net, layer, net.active, layer)
         for u in range(net.outputs[last]):
             found[i, u] = net.sums[last, u]
-
-
-# --- gradients of groups of rows, for GEM
-
-
-@compiled
-def group_gradients(
-    net: Net, table: SparseRows, targets: Targets, rows: Array, shares: Array, ends: Array, group: Group, found: Array
-) -> bool:
-    """Row g * len(net.rows) + p of found = row p of the gradient over rows[ends[g] : ends[g + 1]], each by its share.
-
-    Whether every loss was finite; if not, what was found is of no use. The first layer goes through a group's examples
-    pixel by pixel, so that the weights and the gradient are read once for all of them.
-    """
-    size, depth, width = len(net.rows), len(net.widths), net.widths[0]
-    for g in range(len(ends) - 1):
-        first = g * size
-        for p in range(net.inputs[0] + 1, size):
-            fill(found, first + p, net.rows.shape[1], net.rows.dtype.type(0))
-        for start in range(ends[g], ends[g + 1], GROUP):
-            end = min(start + GROUP, ends[g + 1])
-            turn(table, rows[start:end], group)
-            first_layer(net, group, end - start)
-            for i in range(end - start):
-                for j in range(0, width, LANES):
-                    store(net.sums, np.int64(0), j, load(group.sums, i, j))
-                if not differentiate_rest(net, targets, rows[start + i]):
-                    return False
-                share = splat(shares[start + i])
-                for j in range(0, width, LANES):
-                    store(group.deltas, i, j, multiply(share, load(net.deltas, np.int64(0), j)))
-                for layer in range(1, depth):
-                    add_outer(net, layer, shares[start + i], found, first)
-            for p in range(net.inputs[0] + 1):
-                add_pixel(group, p, width, found, first + p, start == ends[g])
-    return True
-
-
-@compiled
-def add_pixel(group: Group, p: Index, width: Index, found: Array, at: Index, anew: bool) -> None:
-    """found[at] = sum_i x_i[p] d_i over the group's examples, added to what is there unless it starts anew."""
-    if anew:
-        fill(found, at, width, found.dtype.type(0))
-    for e in range(group.starts[p], group.starts[p + 1]):
-        add_row(found, at, group.values[e], group.deltas, group.items[e], width)
-
-
-@compiled
-def add_row(out: Array, o: Index, x: float, matrix: Array, r: Index, width: Index) -> None:
-    """out[o] += x matrix[r]."""
-    by = splat(x)
-    for j in range(0, width, LANES):
-        store(out, o, j, multiply_add(by, load(matrix, r, j), load(out, o, j)))
-
-
-@compiled
-def turn(table: SparseRows, rows: Array, group: Group) -> None:
-    """The inputs of these rows, pixel by pixel: values[e] in example items[e], starts[p] <= e < starts[p + 1]."""
-    starts = group.starts
-    starts[:] = 0
-    for r in rows:
-        for t in range(table.counts[r] + 1):
-            starts[table.picks[r, t] + 2] += 1
-    for p in range(2, len(starts)):
-        starts[p] += starts[p - 1]
-    for i in range(len(rows)):
-        for t in range(table.counts[rows[i]] + 1):
-            e = starts[table.picks[rows[i], t] + 1]
-            starts[table.picks[rows[i], t] + 1] += 1
-            group.items[e], group.values[e] = i, table.values[rows[i], t]
-
-
-@compiled
-def first_layer(net: Net, group: Group, count: Index) -> None:
-    """sums[i] = x_i'W for the group's examples."""
-    width = net.widths[0]
-    for i in range(count):
-        fill(group.sums, i, width, net.rows.dtype.type(0))
-    for p in range(net.inputs[0] + 1):
-        for e in range(group.starts[p], group.starts[p + 1]):
-            add_row(group.sums, group.items[e], group.values[e], net.rows, p, width)
-
-
-@compiled
-def add_outer(net: Net, layer: Index, share: float, found: Array, first: Index) -> None:
-    """Add share * x d' to the rows of a layer after the first in found, where all layers' rows start at `first`."""
-    for t in range(net.active.counts[layer] + 1):
-        p = first + net.active.picks[layer, t]
-        add_row(found, p, share * net.active.values[layer, t], net.deltas, layer, net.widths[layer])
-
-
-@compiled
-def inner_products(vectors: Array, eights: Array, block: Array, products: Array) -> None:
-    """products[a, b] += vectors[a] . vectors[b], for b from a's group of eight on; BLOCK columns, two a at a time."""
-    count, width = vectors.shape
-    for start in range(0, width, BLOCK):
-        for a in range(0, count, 2):
-            next_a = min(a + 1, count - 1)
-            for e in range(a // CHUNK, len(eights)):
-                others = numbers(eights, e, np.int64(0), LIKE_EIGHT)
-                sums, next_sums = zero_eight(vectors), zero_eight(vectors)
-                for j in range(start, min(start + BLOCK, width), LANES):
-                    there = load_rows(vectors, others, j)
-                    sums = multiply_add_each(load(vectors, a, j), there, sums)
-                    next_sums = multiply_add_each(load(vectors, next_a, j), there, next_sums)
-                store_totals(block, np.int64(0), np.int64(0), sums)
-                store_totals(block, np.int64(1), np.int64(0), next_sums)
-                for i in range(CHUNK):
-                    products[a, e * CHUNK + i] += block[0, i]
-                    if next_a > a:
-                        products[next_a, e * CHUNK + i] += block[1, i]
-
-
-@compiled
-def weighted_sum(vectors: Array, weights: Array, total: Array) -> None:
-    """total[0] = sum_i weights[i] vectors[i]."""
-    count, width = vectors.shape
-    for j in range(0, width, LANES):
-        sum_ = splat(vectors.dtype.type(0))
-        for i in range(count):
-            sum_ = multiply_add(splat(weights[i]), load(vectors, i, j), sum_)
-        store(total, np.int64(0), j, sum_)

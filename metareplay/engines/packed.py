@@ -1,6 +1,8 @@
 """An MLP's weights and examples as the compiled kernel holds them: whole vectors, aligned, zeros left out."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -15,7 +17,7 @@ Index = int | np.signedinteger[Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 CHUNK = EIGHT  # steps kept beside the weights before they are written; also how many rows a vector operation takes
-GROUP = 64  # examples whose first layer is done together: their outputs fit into the fastest cache
+GROUP = 64  # examples whose gradients are computed together: a layer's outputs fit into the fastest cache
 CROSS_ENTROPY, SQUARED_ERROR, HUBER = range(3)
 SETS = range(1 << CHUNK)  # a set of a chunk's terms, as bits
 MANY = 5
@@ -31,12 +33,24 @@ OPTIONS: dict[str, Any] = {
 }
 
 
+def source_stamp(folder: Path) -> str:
+    """A word for what the compiled functions' files say."""
+    files = ("vector.py", "packed.py", "kernel.py", "groups.py")
+    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in files)).hexdigest()
+
+
+STAMP = source_stamp(Path(__file__).parent)
+
+
 def compiled(function: Function) -> Function:
     """Compile for this CPU on first use, without the GIL; cached on disk. NaN and infinity keep their meaning.
 
     `_nrt=False`: nothing is allocated inside, so no references need counting (it halves the time of a step).
+    By itself numba's cache looks only at the file of the function that is called, not at those of what it calls.
     """
-    return cast(Function, njit(**OPTIONS)(function))
+    made: Any = njit(**OPTIONS)(function)
+    made._cache._cache_file._source_stamp = STAMP
+    return cast(Function, made)
 
 
 class SparseRows(NamedTuple):
@@ -45,6 +59,7 @@ class SparseRows(NamedTuple):
     picks: Array  # (R, longest) uint32: positions
     values: Array  # (R, longest)
     counts: Array  # (R,) int64: nonzero entries, the constant 1 not counted
+    masks: Array  # (R, width + 1 in LANES) uint16: a bit for each position, set in table rows where there is an entry
 
 
 class Net(NamedTuple):
@@ -54,17 +69,13 @@ class Net(NamedTuple):
     inputs: Array  # (L,) input widths
     outputs: Array  # (L,) output widths
     widths: Array  # (L,) outputs + CHUNK, rounded up to whole vectors
-    rows: Array  # (sum of inputs + 1, widest): [W_0[p], x_1[p], ..., x_CHUNK[p]]
+    rows: Array  # (sum of inputs + 1 in eights, widest): [W_0[p], x_1[p], ..., x_CHUNK[p]]
     every: Array  # (L, longest) uint32: each layer's rows
-    touched: Array  # (rows + 1,) uint32: the first layer's rows to write, and how many they are
-    touched_count: Array  # (1,)
-    all_touched: Array  # (1,) whether all rows of the first layer are to be written, because inputs are dense
-    terms: Array  # (rows,) uint8: the set of the chunk's terms that each row of the first layer has
+    terms: Array  # (1, rows of the first layer in LANES) uint8: the set of the chunk's terms that each has
     by_size: Array  # (MANY + 1, rows) uint32: the first layer's rows to write, by how many terms they have
     size_counts: Array  # (MANY + 1,)
-    saved: Array  # (rows,) uint32: the first layer's rows that were put into before_batch, and how many they are
-    saved_count: Array  # (1,)
-    is_saved: Array  # (rows,)
+    changed: Array  # (rows of the first layer in LANES,) int64: a bit for each that the batch has changed
+    is_copied: Array  # (1,) whether before_batch is the same as rows
     chunks: Array  # (L, CHUNK) uint32: each layer's rows in steps
     steps: Array  # (L * CHUNK, widest): v_j
     ahead: Array  # (CHUNK, widest): the first layer's [x'W_0, x'x_1, ...] for each of a chunk's inputs
@@ -84,14 +95,27 @@ class Batch(NamedTuple):
     active: SparseRows  # (L * size, ...)
 
 
-class Group(NamedTuple):
-    """Room for the inputs, first layer's outputs and deltas of GROUP examples at a time."""
+class Turned(NamedTuple):
+    """Inputs by pairs of neighbouring pixels, in blocks of up to GROUP table rows: pairs that are not both zero.
 
-    starts: Array  # (d_in + 3,) int64
-    items: Array  # (GROUP * (d_in + 1),) uint32
-    values: Array  # (GROUP * (d_in + 1),)
-    sums: Array  # (GROUP, widest)
-    deltas: Array  # (GROUP, widest)
+    In block b, pixels 2q and 2q + 1 are values[b, 2e] and values[b, 2e + 1] in the block's example items[b, e], for
+    starts[b, q] <= e < starts[b, q + 1].
+    """
+
+    starts: Array  # (B, pairs + 2) uint32
+    items: Array  # (B, GROUP * pairs) uint8
+    values: Array  # (B, GROUP * pairs * 2)
+    counts: Array  # (B,) how many rows each block has
+    rows: Array  # (B, GROUP) int64: which
+    writes: Array  # (B, GROUP) int64: Table.writes of each when it was turned
+
+
+class Group(NamedTuple):
+    """Room for the gradients of GROUP examples at a time: row layer * GROUP + i is example i's."""
+
+    inputs: Array  # ((L + 1) * GROUP, widest): each layer's input, then a 1; at last the outputs
+    deltas: Array  # (L * GROUP, widest)
+    transposed: Array  # (L * longest, widest): row layer * longest + u is W[:, u]
 
 
 class Targets(NamedTuple):
@@ -142,33 +166,35 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
 def sparse_rows(count: int, width: int, dtype: Any) -> SparseRows:
     """Room for so many sparse vectors of a width."""
     longest = _up(width + 1, CHUNK)
-    return SparseRows(aligned((count, longest), np.uint32), aligned((count, longest), dtype), np.zeros(count, np.int64))
+    return SparseRows(
+        picks=aligned((count, longest), np.uint32),
+        values=aligned((count, longest), dtype),
+        counts=np.zeros(count, np.int64),
+        masks=np.zeros((count, _up(width + 1, LANES) // LANES), np.uint16),
+    )
 
 
 def make_net(layer_widths: tuple[int, ...], dtype: Any) -> Net:
     """Room for an MLP with these widths; `put_weights` fills it."""
     sizes = np.asarray(layer_widths, np.int64)
     inputs, outputs = sizes[:-1].copy(), sizes[1:].copy()
-    firsts = np.concatenate(([0], np.cumsum(inputs + 1)[:-1]))
+    ends = np.cumsum(_up(inputs + 1, CHUNK))  # whole eights of rows
+    firsts = np.concatenate(([0], ends[:-1]))
     widths = _up(outputs + CHUNK, LANES)
-    depth, widest, rows = len(inputs), int(widths.max()), int((inputs + 1).sum())
-    active = sparse_rows(depth, int(inputs.max()), dtype)
+    depth, widest, rows = len(inputs), int(widths.max()), int(ends[-1])
+    active = sparse_rows(depth, int(inputs.max()) + LANES, dtype)  # whole vectors are stored
     return Net(
         firsts=firsts,
         inputs=inputs,
         outputs=outputs,
         widths=widths,
         rows=aligned((rows, widest), dtype),
-        every=(firsts[:, None] + np.arange(inputs.max() + 1)).astype(np.uint32),
-        touched=np.zeros(rows + 1, np.uint32),
-        touched_count=np.zeros(1, np.int64),
-        all_touched=np.zeros(1, np.bool_),
-        terms=np.zeros(rows, np.uint8),
+        every=(firsts[:, None] + np.arange(_up(inputs.max() + 1, LANES))).astype(np.uint32),
+        terms=np.zeros((1, _up(inputs[0] + 1, LANES)), np.uint8),
         by_size=np.zeros((MANY + 1, rows), np.uint32),
         size_counts=np.zeros(MANY + 1, np.int64),
-        saved=np.zeros(rows, np.uint32),
-        saved_count=np.zeros(1, np.int64),
-        is_saved=np.zeros(rows, np.bool_),
+        changed=np.zeros(_up(inputs[0] + 1, LANES) // LANES, np.int64),
+        is_copied=np.zeros(1, np.bool_),
         chunks=np.arange(depth * CHUNK, dtype=np.uint32).reshape(depth, CHUNK),
         steps=aligned((depth * CHUNK, widest), dtype),
         ahead=aligned((CHUNK, widest), dtype),
@@ -191,15 +217,27 @@ def make_batch(net: Net, size: int) -> Batch:
     )
 
 
+def make_turned(blocks: int, width: int, dtype: Any) -> Turned:
+    """Room for so many blocks; pages that are not used cost nothing."""
+    most = GROUP * (width // 2 + 1)
+    return Turned(
+        starts=np.zeros((blocks, width // 2 + 3), np.uint32),
+        items=np.zeros((blocks, most), np.uint8),
+        values=np.zeros((blocks, 2 * most), dtype),
+        counts=np.zeros(blocks, np.int64),
+        rows=np.zeros((blocks, GROUP), np.int64),
+        writes=np.zeros((blocks, GROUP), np.int64),
+    )
+
+
 def make_group(net: Net) -> Group:
     """Room for a group of examples."""
-    most, widest, dtype = GROUP * int(net.inputs[0] + 1), net.rows.shape[1], net.rows.dtype
+    depth, dtype = len(net.inputs), net.rows.dtype
+    widest = _up(max(int(net.inputs[1:].max(initial=0)) + 1, net.rows.shape[1]), LANES)
     return Group(
-        starts=np.zeros(int(net.inputs[0]) + 3, np.int64),
-        items=np.zeros(most, np.uint32),
-        values=np.zeros(most, dtype),
-        sums=aligned((GROUP, widest), dtype),
-        deltas=aligned((GROUP, widest), dtype),
+        inputs=aligned(((depth + 1) * GROUP, widest), dtype),
+        deltas=aligned((depth * GROUP, widest), dtype),
+        transposed=aligned((depth * int(net.outputs.max()), widest), dtype),
     )
 
 
@@ -226,23 +264,26 @@ def pack(sparse: SparseRows, dense: Array, which: Array) -> None:
 def pack_row(sparse: SparseRows, r: Index, dense: Array, i: Index, scale: float) -> None:
     """Enter dense[i] / scale into sparse as row r."""
     width, number = dense.shape[1], sparse.values.dtype.type
-    whole = width - width % LANES
+    sparse.masks[r] = 0
     n = np.int64(0)
-    for j in range(0, whole, LANES):
+    for j in range(0, width - LANES + 1, LANES):
         bits = nonzeros(dense, i, j)
+        sparse.masks[r, j // LANES] = bits
         while bits:
             p = j + lowest(bits)
             sparse.picks[r, n] = p
             sparse.values[r, n] = dense[i, p]
             n += 1
             bits &= bits - 1
-    for p in range(whole, width):
+    for p in range(width - width % LANES, width):
         sparse.picks[r, n] = p
         sparse.values[r, n] = dense[i, p]
+        sparse.masks[r, p // LANES] |= np.uint16((dense[i, p] != 0) << p % LANES)
         n += dense[i, p] != 0
     if scale != 1:
         for t in range(n):
             sparse.values[r, t] /= number(scale)
+    sparse.masks[r, width // LANES] |= np.uint16(1 << width % LANES)
     close(sparse, r, n, width)
 
 

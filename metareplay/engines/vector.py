@@ -16,6 +16,7 @@ from numba.extending import intrinsic, models, register_model
 LANES = 16
 EIGHT = 8
 LIKE_EIGHT = (0,) * EIGHT
+LIKE_SEVEN = (0,) * 7
 CONTRACT = ("contract",)  # a * b + c may be one rounding; NaN and infinity keep their meaning
 
 Made = tuple[Any, Callable[..., Any]]  # what an intrinsic gives: its signature, and how to write its code
@@ -73,13 +74,14 @@ def splat(_typing: Any, number: Any) -> Made:
 
 
 @_intrinsic
-def multiply(_typing: Any, a: Any, b: Any) -> Made:
-    """a * b."""
+def where_open(_typing: Any, gate: Any, vector: Any) -> Made:
+    """vector where gate is positive or NaN, else 0."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.fmul(*args)
+        zero = ir.Constant(args[1].type, None)
+        return builder.select(builder.fcmp_ordered("<=", args[0], zero), zero, args[1])
 
-    return b(a, b), codegen
+    return vector(gate, vector), codegen
 
 
 @_intrinsic
@@ -119,25 +121,52 @@ def splats(_typing: Any, matrix: Any, row: Any, column: Any, offsets: Any) -> Ma
 
 @_intrinsic
 def splat_eight(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
-    """Eight vectors: each of the numbers matrix[row, column : column + 8] in every lane."""
+    """Eight vectors: each of the numbers matrix[row, column : column + 8] in every lane; matrix may be transposed."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         first = _address(context, builder, signature, args)
-        vectors = [_splat(builder, builder.load(builder.gep(first, [_int(k)]))) for k in range(EIGHT)]
+        step = _step(context, builder, signature, args)
+        places = [builder.gep(first, [builder.mul(_int(k), step)]) for k in range(EIGHT)]
+        vectors = [_splat(builder, builder.load(place)) for place in places]
         return context.make_tuple(builder, signature.return_type, vectors)
 
     return types.UniTuple(Vector(matrix.dtype), EIGHT)(matrix, row, column), codegen
 
 
 @_intrinsic
-def zero_eight(_typing: Any, matrix: Any) -> Made:
-    """Eight vectors of zeros, of the matrix's dtype."""
+def zeros(_typing: Any, matrix: Any, like: Any) -> Made:
+    """Vectors of zeros, of the matrix's dtype."""
 
     def codegen(context: Any, builder: Any, signature: Any, _args: Any) -> Any:
         vector = ir.VectorType(context.get_value_type(matrix.dtype), LANES)
-        return context.make_tuple(builder, signature.return_type, [ir.Constant(vector, None)] * EIGHT)
+        return context.make_tuple(builder, signature.return_type, [ir.Constant(vector, None)] * len(like))
 
-    return types.UniTuple(Vector(matrix.dtype), EIGHT)(matrix), codegen
+    return types.UniTuple(Vector(matrix.dtype), len(like))(matrix, like), codegen
+
+
+@_intrinsic
+def load_span(_typing: Any, matrix: Any, row: Any, column: Any, like: Any) -> Made:
+    """Neighbouring vectors: matrix[row, column : column + LANES], matrix[row, column + LANES : ...], ..."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        first = _address(context, builder, signature, args)
+        vectors = [_load(builder, builder.gep(first, [_int(k * LANES)])) for k in range(len(like))]
+        return context.make_tuple(builder, signature.return_type, vectors)
+
+    return types.UniTuple(Vector(matrix.dtype), len(like))(matrix, row, column, like), codegen
+
+
+@_intrinsic
+def store_span(_typing: Any, matrix: Any, row: Any, column: Any, vectors: Any) -> Made:
+    """Store neighbouring vectors from matrix[row, column] on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        first = _address(context, builder, signature, args)
+        for k in range(len(vectors)):
+            _store(builder, builder.extract_value(args[3], k), builder.gep(first, [_int(k * LANES)]))
+        return context.get_dummy_value()
+
+    return types.void(matrix, row, column, vectors), codegen
 
 
 @_intrinsic
@@ -172,17 +201,26 @@ def multiply_add_each(_typing: Any, a: Any, b: Any, c: Any) -> Made:
 
 
 @_intrinsic
-def store_rows(_typing: Any, matrix: Any, column: Any, vectors: Any) -> Made:
-    """matrix[k, column : column + LANES] = vector k, for each of the vectors."""
+def load_eight(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
+    """Eight vectors: matrix[row + k, column : column + LANES]."""
 
-    def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        one = types.void(matrix, types.intp, column)
-        for k in range(len(vectors)):
-            address = _address(context, builder, one, (args[0], _int(k), args[1]))
-            _store(builder, builder.extract_value(args[2], k), address)
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        addresses = _eight_rows(context, builder, signature, args)
+        return context.make_tuple(builder, signature.return_type, [_load(builder, address) for address in addresses])
+
+    return types.UniTuple(Vector(matrix.dtype), EIGHT)(matrix, row, column), codegen
+
+
+@_intrinsic
+def store_eight(_typing: Any, matrix: Any, row: Any, column: Any, vectors: Any) -> Made:
+    """matrix[row + k, column : column + LANES] = vector k, for eight vectors."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        for k, address in enumerate(_eight_rows(context, builder, signature, args)):
+            _store(builder, builder.extract_value(args[3], k), address)
         return context.get_dummy_value()
 
-    return types.void(matrix, column, vectors), codegen
+    return types.void(matrix, row, column, vectors), codegen
 
 
 @_intrinsic
@@ -245,6 +283,61 @@ def nonzeros(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
 
 
 @_intrinsic
+def open_bits(_typing: Any, vector: Any) -> Made:
+    """LANES bits: which numbers of a vector are positive or NaN."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        is_open = builder.fcmp_unordered(">", args[0], ir.Constant(args[0].type, None))
+        return builder.zext(builder.bitcast(is_open, ir.IntType(LANES)), ir.IntType(64))
+
+    return types.int64(vector), codegen
+
+
+@_intrinsic
+def store_where(_typing: Any, matrix: Any, row: Any, column: Any, _bits: Any, vector: Any) -> Made:
+    """Store the numbers of a vector whose bits are set side by side from matrix[row, column] on; how many they are.
+
+    What is left of matrix[row, column : column + LANES] may be overwritten.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address, bits, vector = _address(context, builder, signature, args), args[3], args[4]
+        count = builder.ctpop(bits)
+        if "+avx512f" in context.codegen()._tm_features:
+            _compress(builder, address, bits, vector)
+            return count
+        for k in range(LANES):
+            builder.store(builder.extract_element(vector, _int(k)), address)
+            bit = builder.and_(builder.lshr(bits, _int(k)), _int(1))
+            address = builder.gep(address, [bit])
+        return count
+
+    return types.int64(matrix, row, column, types.int64, vector), codegen
+
+
+@_intrinsic
+def where_bits(_typing: Any, _bits: Any, number: Any) -> Made:
+    """The vector with number in the lanes whose bits are set, else 0."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        mask = builder.bitcast(builder.trunc(args[0], ir.IntType(LANES)), ir.VectorType(ir.IntType(1), LANES))
+        vector = _splat(builder, args[1])
+        return builder.select(mask, vector, ir.Constant(vector.type, None))
+
+    return Vector(number)(types.int64, number), codegen
+
+
+@_intrinsic
+def either(_typing: Any, a: Any, b: Any) -> Made:
+    """The bits of both."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.or_(*args)
+
+    return a(a, b), codegen
+
+
+@_intrinsic
 def lowest(_typing: Any, _bits: Any) -> Made:
     """The place of the lowest bit that is set."""
 
@@ -268,11 +361,27 @@ def _lanes(numbers: Any) -> Any:
 
 def _address(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """The address of matrix[row, column], from the first three arguments."""
-    array_type = signature.args[0]
-    array = context.make_array(array_type)(context, builder, args[0])
+    array = context.make_array(signature.args[0])(context, builder, args[0])
     row, column = (context.cast(builder, args[k], signature.args[k], types.intp) for k in (1, 2))
-    item = builder.add(builder.mul(row, builder.extract_value(array.shape, 1)), column)
+    if signature.args[0].layout == "F":
+        item = builder.add(row, builder.mul(column, builder.extract_value(array.shape, 0)))
+    else:
+        item = builder.add(builder.mul(row, builder.extract_value(array.shape, 1)), column)
     return builder.gep(array.data, [item])
+
+
+def _step(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """How many numbers further matrix[row, column + 1] is."""
+    if signature.args[0].layout == "C":
+        return _int(1)
+    return builder.extract_value(context.make_array(signature.args[0])(context, builder, args[0]).shape, 0)
+
+
+def _eight_rows(context: Any, builder: Any, signature: Any, args: Any) -> list[Any]:
+    """The addresses of matrix[row + k, column], k = 0 .. 7."""
+    first = _address(context, builder, signature, args)
+    width = builder.extract_value(context.make_array(signature.args[0])(context, builder, args[0]).shape, 1)
+    return [builder.gep(first, [builder.mul(_int(k), width)]) for k in range(EIGHT)]
 
 
 def _load(builder: Any, address: Any) -> Any:
@@ -283,6 +392,22 @@ def _load(builder: Any, address: Any) -> Any:
 
 def _store(builder: Any, vector: Any, address: Any) -> Any:
     builder.store(vector, builder.bitcast(address, vector.type.as_pointer()), align=_bytes(vector.type.element))
+
+
+def _compress(builder: Any, address: Any, bits: Any, vector: Any) -> None:
+    """`store_where` by AVX-512, whose registers hold 64 bytes."""
+    number = vector.type.element
+    lanes = 64 // _bytes(number)
+    part_type, mask_type = ir.VectorType(number, lanes), ir.VectorType(ir.IntType(1), lanes)
+    kind = ir.FunctionType(part_type, [part_type, part_type, mask_type])
+    suffix = f"v{lanes}{'i' if isinstance(number, ir.IntType) else 'f'}{8 * _bytes(number)}"
+    compress = cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.avx512.mask.compress.{suffix}")
+    for first in range(0, LANES, lanes):
+        some = builder.trunc(builder.lshr(bits, _int(first)), ir.IntType(lanes))
+        part = builder.shuffle_vector(vector, vector, _lanes(range(first, first + lanes)))
+        zero = ir.Constant(part_type, None)
+        _store(builder, builder.call(compress, [part, zero, builder.bitcast(some, mask_type)]), address)
+        address = builder.gep(address, [builder.zext(builder.ctpop(some), ir.IntType(64))])
 
 
 def _bytes(number: Any) -> Any:

@@ -5,6 +5,7 @@ from typing import final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from metareplay.checks import check_strength
@@ -14,6 +15,8 @@ from metareplay.learners.predictor import Incoming
 from metareplay.memories.memory import Memory
 from metareplay.memories.ring import Ring
 from metareplay.table import Table
+
+Reals = NDArray[np.float64]
 
 
 @final
@@ -56,7 +59,7 @@ class GEM(Learner):
         products = gradients.products()
         shares = project(products, self.strength)
         if self.clip is not None:
-            shares *= self.clip / max(self.clip, max(0.0, float(shares @ products @ shares)) ** 0.5)
+            shares *= self.clip / max(self.clip, max(0.0, float(shares @ products.cpu() @ shares)) ** 0.5)
         gradients.descend(self.lr * shares)
 
     @property
@@ -83,17 +86,18 @@ def project(products: Tensor, strength: float = 0.0) -> Tensor:
     >>> project(rows @ rows.T) @ rows
     tensor([1., 0.], dtype=torch.float64)
     """
-    shares = torch.zeros_like(products[0])
+    rows = products.cpu().numpy()
+    shares = np.zeros(len(rows))
     shares[0] = 1.0
-    dots, among = products[0, 1:], products[1:, 1:]
-    if not bool(torch.isfinite(products).all()):
-        return torch.full_like(shares, torch.nan)
-    if bool((dots < 0).any()):
+    dots, among = rows[0, 1:], rows[1:, 1:]
+    if not np.isfinite(rows).all():
+        shares[:] = np.nan
+    elif (dots < 0).any():
         shares[1:] = strength + _dual(among, dots + strength * among.sum(1))
-    return shares
+    return torch.from_numpy(shares)
 
 
-def _dual(products: Tensor, dots: Tensor) -> Tensor:
+def _dual(products: Reals, dots: Reals) -> Reals:
     """u >= 0 that minimises |g + G' u|, from G G' and G g.
 
     With rows scaled to length 1 and G G' = V diag(w) V' the objective is |R u + c|^2 + constant, R = w^(1/2) V' and
@@ -101,19 +105,20 @@ def _dual(products: Tensor, dots: Tensor) -> Tensor:
     """
     from scipy.optimize import lsq_linear, nnls  # here, because it takes long to import
 
-    norms = products.diagonal().sqrt()
+    norms = np.sqrt(products.diagonal())
     there = norms > 0
-    values, vectors = torch.linalg.eigh(products[there][:, there] / norms[there, None] / norms[there])
+    norms = norms[there]
+    values, vectors = np.linalg.eigh(products[there][:, there] / norms[:, np.newaxis] / norms)
     kept = values > 1e-12 * len(values)
-    roots, directions = values[kept].sqrt(), vectors[:, kept].T
-    r = (roots[:, None] * directions).cpu().numpy()
-    c = (directions @ (dots[there] / norms[there]) / roots).cpu().numpy()
+    roots, directions = np.sqrt(values[kept]), vectors[:, kept].T
+    r = roots[:, np.newaxis] * directions
+    c = directions @ (dots[there] / norms) / roots
     scale = float(np.abs(c).max(initial=0.0))
-    u = torch.zeros_like(norms)
+    u = np.zeros(len(dots))
     if scale > 0:
         try:
             found, _ = nnls(r, -c / scale)
         except RuntimeError:  # it went round in circles; this one cannot
             found = lsq_linear(r, -c / scale, bounds=(0, np.inf)).x
-        u[there] = torch.as_tensor(found).to(u) * scale / norms[there]
+        u[there] = found * scale / norms
     return u

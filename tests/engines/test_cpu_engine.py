@@ -1,13 +1,20 @@
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 import metareplay as mr
+from metareplay.engines import groups, kernel, packed
+from metareplay.learners import gem
+from metareplay.learners.gem import project
+from metareplay.table import Table
 
 
 def mer(seed: int = 0, gamma: float = 1.0) -> mr.MER:
@@ -309,6 +316,50 @@ def test_with_heads_pieces_of_any_size_and_a_loaded_learner_give_the_same_weight
     assert torch.equal(found[0], found[2])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("hidden", [(), (16,), (100, 30), (7, 130), (250,)], ids=str)
+def test_gem_with_more_memories_than_are_done_together(
+    dtype: torch.dtype, hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rings that are not full, that wrap around, of more than 64 slots, and a task that comes again."""
+    generator = torch.Generator().manual_seed(0)
+    xs = torch.rand(330, 31, generator=generator) * (torch.rand(330, 31, generator=generator) < 0.3)
+    ys = torch.randint(3, (330,), generator=generator)
+    tasks = torch.tensor([0, 1, 2, 1]).repeat_interleave(torch.tensor([200, 60, 50, 20]))
+    shares = []
+
+    def watched(*arguments: Any) -> Tensor:
+        shares.append(project(*arguments))
+        return shares[-1]
+
+    monkeypatch.setattr(gem, "project", watched)
+    found = []
+    for engine in ("torch", "cpu"):
+        net = mr.networks.mlp(31, hidden, 3, seed=1).to(dtype)
+        learner = mr.GEM(net, memory=mr.Ring(451, tasks=3), lr=0.05, engine=engine)
+        learner.observe_many(xs.to(dtype), ys, tasks)
+        found.append(learner.weights.theta)
+    violated = [bool((some[1:] > 0).any()) for some in shares if len(some) > 1]
+    assert 20 < sum(violated) < len(violated) - 20
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-5 if dtype == torch.float32 else 1e-12)
+
+
+def test_gem_of_another_table_does_not_take_the_memories_of_the_one_before() -> None:
+    xs, ys = examples(60)
+    learner = mr.GEM(mr.networks.mlp(6, (8,), 3, seed=1), memory=mr.Ring(10, tasks=2), lr=0.1, engine="cpu")
+    plain = mr.GEM(mr.networks.mlp(6, (8,), 3, seed=1), memory=mr.Ring(10, tasks=2), lr=0.1, engine="torch")
+    for one in (learner, plain):
+        one.observe_many(xs[:30], ys[:30], torch.arange(30) // 15)
+        assert one.table is not None
+        other = Table(10, 256, xs, ys, torch.device("cpu"))
+        other.bring(xs[30:40], ys[30:40], torch.arange(10) // 5)
+        other.keep(np.arange(10))
+        other.writes[:] = one.table.writes
+        one.table = other
+        one.observe_many(xs[40:], ys[40:], 1)
+    torch.testing.assert_close(learner.weights.theta, plain.weights.theta, rtol=1e-4, atol=1e-6)
+
+
 def test_gem_goes_on_after_an_example_whose_loss_is_not_finite() -> None:
     net = mr.networks.mlp(6, (8, 40), 3).double()  # the first layer is not the widest
     with torch.no_grad():
@@ -319,6 +370,20 @@ def test_gem_goes_on_after_an_example_whose_loss_is_not_finite() -> None:
         learner.observe(torch.full((6,), 1.7e308, dtype=torch.float64), 0, task=1)
     learner.observe(xs[20].double(), ys[20], task=1)
     assert learner.seen == 21
+
+
+def test_what_was_compiled_before_any_of_its_files_changed_is_not_used(tmp_path: Path) -> None:
+    folder = Path(packed.__file__).parent
+    stamps = {packed.source_stamp(folder)}
+    for name in ("vector.py", "packed.py", "kernel.py", "groups.py"):
+        shutil.copytree(folder, tmp_path / name)
+        with (tmp_path / name / name).open("a") as file:
+            file.write("# changed")
+        stamps.add(packed.source_stamp(tmp_path / name))
+    assert len(stamps) == 5
+    functions: list[Any] = [kernel.run_plan, groups.group_gradients, packed.pack]
+    for function in functions:
+        assert function._cache._cache_file._source_stamp == packed.STAMP
 
 
 def test_a_hook_on_a_parameter_is_obeyed() -> None:
