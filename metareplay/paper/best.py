@@ -107,8 +107,8 @@ WITH_MEMORY: dict[str, dict[str, dict[int, Options]]] = {
     },
 }
 
-# Table 6's other optimizers: name -> (learner, optimizer, rate by stream). The paper lists no settings for them: k is that
-# of the learner with SGD, the rate the best of 0.0001, 0.0003 and 0.001 with 500 memories and seed 100.
+# Table 6's other optimizers: name -> (learner, optimizer, rate by stream). The paper lists no settings for them: k is
+# that of the learner with SGD, the rate the best of 0.0001, 0.0003 and 0.001 with 500 memories and seed 100.
 VARIANTS: dict[str, tuple[str, str, dict[str, float]]] = {
     "er-tasks-adam": ("er-tasks", "adam", {ROTATIONS: 0.001, PERMUTATIONS: 0.0003, MANY: 0.0003}),
     "er-tasks-rmsprop": ("er-tasks", "rmsprop", {ROTATIONS: 0.001, PERMUTATIONS: 0.001, MANY: 0.0003}),

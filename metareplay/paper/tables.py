@@ -238,7 +238,7 @@ GEM with Reservoir Sampling         | 5120 | 87.16 ± 0.41 | 83.68 ± 0.40 | 58.
 """
     notes = (
         "The paper lists no settings for the rows with Adam, RMSProp, GEM Style Buffer and Reservoir Sampling.",
-        "Adam and RMSProp: k of ER with Tasks and SGD, the best of the rates 0.0001, 0.0003 and 0.001 with 500 memories.",
+        "Adam and RMSProp: k of ER with Tasks and SGD, the best of the rates 0.0001, 0.0003, 0.001 with 500 memories.",
         "GEM Style Buffer and Reservoir Sampling: the settings of ER with Tasks and SGD and those of GEM.",
         MISSING_RATE,
         BATCH_TWICE,
