@@ -9,7 +9,7 @@ import torch
 
 from metareplay import networks
 from metareplay.bench import fill
-from metareplay.fleet import Fleet
+from metareplay.fleet import Fleet, check_device
 from metareplay.learners import MER
 from metareplay.loop import Run
 from metareplay.memories import Reservoir
@@ -108,6 +108,7 @@ def error(seed: int = 0, device: str = "cuda") -> float:
 
 def document(rounds: int, seconds: float, quick: bool) -> dict[str, Any]:
     """Everything as plain JSON values."""
+    check_device(torch.device("cuda"))
     settings = SETTINGS[:1] if quick else SETTINGS
     return {
         "device": torch.cuda.get_device_name(),

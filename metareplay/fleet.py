@@ -108,7 +108,7 @@ class Fleet:
         if not runs:
             raise InputError("a fleet has at least one run")
         self.runs, self.device = list(runs), torch.device(device)
-        _check_device(self.device)
+        check_device(self.device)
         self.terms = [Terms.of(run.learner) for run in self.runs]
         chains = [_chain(run.learner) for run in self.runs]
         if len({chain.widths for chain in chains}) > 1:
@@ -370,7 +370,7 @@ class _Flight:
             raise MetareplayError(f"{self.path} is damaged: delete it and start again") from error
 
 
-def _check_device(device: torch.device) -> None:
+def check_device(device: torch.device) -> None:
     """A GPU with Triton; or the CPU, where Triton interprets the kernel (for tests: very slow)."""
     if importlib.util.find_spec("triton") is None:
         raise InputError("engine 'fleet' needs Triton, which is not installed: pip install triton, or use engine='cpu'")

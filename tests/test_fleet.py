@@ -203,7 +203,7 @@ def test_without_a_gpu_or_triton(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_gpu_that_is_too_small_says_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     run = started("online")
-    monkeypatch.setattr(fleets, "_check_device", lambda _: None)
+    monkeypatch.setattr(fleets, "check_device", lambda _: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2**28, 2**30))
     with pytest.raises(mr.InputError, match=r"3000 runs need .* GiB .* fly at most \d+ at a time"):
         Fleet([run] * 3000, "cuda")

@@ -1,0 +1,38 @@
+"""The paper's grid in miniature, interpreted on the CPU."""
+
+from pathlib import Path
+
+import pytest
+from small_runs import instead_of_mnist, small_images
+
+from metareplay import fleet
+from metareplay.paper import grid
+from metareplay.paper.best import best
+from metareplay.plots import plot_grid
+
+
+def test_the_grid_is_the_paper_s() -> None:
+    every = grid.experiments("rotations", 500, seeds=5)
+    assert len(every) == 1500
+    assert {one.seed for one in every} == set(range(5))
+    assert best("mer", "rotations", 500) in [one.options for one in every]
+    steps = sum(one.options["k"] * one.options["s"] for one in every) / len(every)
+    assert steps == pytest.approx(39 * 4.5)
+
+
+def test_a_small_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    instead_of_mnist(monkeypatch)
+    monkeypatch.setattr(fleet, "mnist", small_images)
+    monkeypatch.setattr(grid, "GRID", {"lr": (0.1, 1e30), "beta": (1.0,), "k": (2,), "s": (1, 2)})
+    sizes = {"tasks": 1, "examples": 3, "test_examples": 8, "hidden": (10, 6)}
+    with pytest.warns(RuntimeWarning):  # NumPy's, at a rate of 1e30
+        found = grid.document("rotations", 4, 2, tmp_path, "cpu", **sizes)
+    assert found["runs"] == 8
+    assert found["steps"] == 3 * 2 * 2 * (2 + 4)
+    assert [row["lr"] for row in found["settings"]] == [0.1, 0.1, 1e30, 1e30]
+    assert all(len(row["seeds"]) == 2 for row in found["settings"])
+    first, last = found["settings"][0], found["settings"][-1]
+    assert first["ra"] == pytest.approx(sum(first["seeds"]) / 2)
+    assert last["ra"] is None
+    plot_grid(found, tmp_path / "grid.png")
+    assert (tmp_path / "grid.png").read_bytes().startswith(b"\x89PNG")
