@@ -28,6 +28,7 @@ from metareplay.table import Table
 from metareplay.weights import reptile
 
 MOST = 128  # steps in one graph: thousands of kernels, captured in a second
+LARGE = 2**19  # weights: gathering the gradient of more takes longer than a kernel that knows all its pieces
 PATIENCE = 3  # examples in a row with batches of one length before a graph is made for it
 ALIKE = 1e-2  # how far a replay may be from stepping, as a share of the way that the weights went
 _turns: dict[int, threading.RLock] = {}  # by stream
@@ -262,7 +263,7 @@ class _Steps:
         self._weights, self._loss, self._clip = plain.weights, loss, plain.clip
         self._statistics, self._recorder, self._table = plain.statistics, recorder, table
         self._model = model
-        self._parameters = [p for p in self._weights.module.parameters() if p.requires_grad]
+        self._parameters: list[Tensor] = [p for p in self._weights.module.parameters() if p.requires_grad]
         self._buffers = list(self._weights.module.buffers())
         self._together, self._rates = plan.together, plan.rates
         theta = self._weights.theta
@@ -401,8 +402,12 @@ class _Steps:
         """theta <- theta - rate * gradient, in as few kernels as possible."""
         one = self._one if loss.dim() == 0 and loss.dtype == self._one.dtype else None
         found = torch.autograd.grad(loss, self._parameters, one, allow_unused=True, materialize_grads=True)
+        theta, changed = self._weights.theta, rate is not None or self._clip is not None or self._pull is not None
         with torch.no_grad():
-            theta, gradient = self._weights.theta, torch.cat([g.reshape(-1) for g in found])
+            if theta.numel() > LARGE and not changed:
+                torch._foreach_add_(self._parameters, found, alpha=-self._rates.memory)
+                return
+            gradient = torch.cat([g.reshape(-1) for g in found])
             if self._pull is not None:
                 gradient.add_(self._pull.gradient(theta))
             if self._clip is not None:

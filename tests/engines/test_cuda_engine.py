@@ -78,6 +78,14 @@ def test_every_learner_as_the_torch_engine(name: str) -> None:
     assert graphs.compute.name == (usual if reason is None else f"torch (cuda could not capture: {reason})")
 
 
+@pytest.mark.parametrize("name", ["mer", "mer-heads", "mer-current-rate", "mer-one-big-batch", "ewc", "online"])
+def test_many_weights_are_moved_piece_by_piece(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_engine, "LARGE", 0)
+    plain, graphs = taught(MADE[name](engine="torch"), 7), taught(with_graphs(MADE[name](engine="torch")), 7)
+    for one, other in zip(state(plain).values(), state(graphs).values(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize("name", ["mer", "mer-heads", "mer-current-rate", "mer-one-big-batch", "er", "ewc", "online"])
 def test_chunks_loops_and_resuming_give_the_same_bits(name: str, tmp_path: Path) -> None:
     whole, loop, begun = (with_graphs(EVERY[name](engine="torch")) for _ in range(3))
