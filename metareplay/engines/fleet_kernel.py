@@ -17,22 +17,15 @@ seen as (width // places, places), and all matrices have `places` columns, which
 second layer is kept twice, for the way up and, transposed, for the way down.
 """
 
-from collections.abc import Callable
-from typing import Any
-
-import triton
 import triton.language as tl
+
+from metareplay.engines.triton_jit import jit
 
 GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
 BELOW_ONE = tl.constexpr(2.0**-53)
 SMALL = tl.constexpr(2048.0)
 WINDOW = tl.constexpr(128)
 EARLIER = tl.constexpr(64)  # earlier steps whose effect is added at a time
-
-
-def jit(function: Callable[..., Any]) -> Any:
-    """Triton's decorator, with a type."""
-    return triton.jit(function)
 
 
 @jit

@@ -12,8 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from metareplay.engines.triton_jit import jit
+
 Sizes = dict[str, Any]
-PRODUCTS: Final[Sizes] = {"BM": 4, "BK": 512, "BO": 32, "num_warps": 4}  # of a matrix and a vector
+PRODUCTS: Final[Sizes] = {"bm": 4, "bk": 512, "bo": 32, "num_warps": 4}  # of a matrix and a vector
 
 
 class LinearRelu(torch.autograd.Function):
@@ -25,9 +27,9 @@ class LinearRelu(torch.autograd.Function):
         xs = xs.contiguous()
         wide, long = weight.shape
         outputs = xs.new_empty((1, wide))
-        sizes = {"WIDE": wide, "LONG": long, "RELU": relu, "BIAS": bias is not None}
+        sizes = {"wide": wide, "long": long, "relu": relu, "biased": bias is not None}
         given = (xs, weight, weight if bias is None else bias, outputs)
-        _linear[(triton.cdiv(wide, PRODUCTS["BM"]),)](*given, **sizes, **_without(PRODUCTS, "BO"))
+        _linear[(triton.cdiv(wide, PRODUCTS["bm"]),)](*given, **sizes, **_without(PRODUCTS, "bo"))
         ctx.save_for_backward(xs, weight, outputs)
         ctx.sizes = sizes
         return outputs
@@ -38,15 +40,15 @@ class LinearRelu(torch.autograd.Function):
         xs, weight, outputs = ctx.saved_tensors
         wide, long = weight.shape
         of_weight = torch.empty_like(weight)
-        of_bias = weight.new_empty(wide if ctx.sizes["BIAS"] else 0)
+        of_bias = weight.new_empty(wide if ctx.sizes["biased"] else 0)
         of_xs = torch.empty_like(xs) if ctx.needs_input_grad[0] else None
-        first = triton.cdiv(wide, PRODUCTS["BM"]) * triton.cdiv(long, PRODUCTS["BK"])
-        second = triton.cdiv(long, PRODUCTS["BO"]) if of_xs is not None else 0
+        first = triton.cdiv(wide, PRODUCTS["bm"]) * triton.cdiv(long, PRODUCTS["bk"])
+        second = triton.cdiv(long, PRODUCTS["bo"]) if of_xs is not None else 0
         given = (xs, weight, outputs, gradients[0].contiguous(), of_weight, of_bias)
         _linear_backward[(first + second,)](
-            *given, of_weight if of_xs is None else of_xs, FIRST=first, **ctx.sizes, **PRODUCTS
+            *given, of_weight if of_xs is None else of_xs, first=first, **ctx.sizes, **PRODUCTS
         )
-        return of_xs, of_weight, of_bias if ctx.sizes["BIAS"] else None, None
+        return of_xs, of_weight, of_bias if ctx.sizes["biased"] else None, None
 
 
 class CrossEntropy(torch.autograd.Function):
@@ -58,7 +60,7 @@ class CrossEntropy(torch.autograd.Function):
         logits = logits.contiguous()
         loss, whole = logits.new_empty(()), logits.new_empty(())
         count = logits.shape[1]
-        _cross_entropy[(1,)](logits, labels, loss, whole, COUNT=count, SIZE=triton.next_power_of_2(count), num_warps=1)
+        _cross_entropy[(1,)](logits, labels, loss, whole, count=count, size=triton.next_power_of_2(count), num_warps=1)
         ctx.save_for_backward(logits, labels, whole)
         return loss
 
@@ -67,7 +69,7 @@ class CrossEntropy(torch.autograd.Function):
         """One launch."""
         logits, labels, whole = ctx.saved_tensors
         found, count = torch.empty_like(logits), logits.shape[1]
-        sizes = {"COUNT": count, "SIZE": triton.next_power_of_2(count)}
+        sizes = {"count": count, "size": triton.next_power_of_2(count)}
         _cross_entropy_backward[(1,)](logits, labels, whole, gradients[0], found, **sizes, num_warps=1)
         return found, None
 
@@ -76,98 +78,148 @@ def _without(sizes: Sizes, name: str) -> Sizes:
     return {key: value for key, value in sizes.items() if key != name}
 
 
-@triton.jit
+@jit
 def _linear(
-    xs, weight, bias, outputs, WIDE: tl.constexpr, LONG: tl.constexpr, RELU: tl.constexpr, BIAS: tl.constexpr,
-    BM: tl.constexpr, BK: tl.constexpr,
-):  # fmt: skip
-    """BM outputs."""
-    m = tl.program_id(0) * BM + tl.arange(0, BM)
-    total = tl.zeros((BM, BK), tl.float32)
-    for start in range(0, LONG, BK):
-        k = start + tl.arange(0, BK)
-        x = tl.load(xs + k, mask=k < LONG, other=0.0)
-        of = tl.load(weight + m[:, None] * LONG + k[None, :], mask=(m < WIDE)[:, None] & (k < LONG)[None, :], other=0.0)
+    xs: tl.tensor,
+    weight: tl.tensor,
+    bias: tl.tensor,
+    outputs: tl.tensor,
+    wide: tl.constexpr,
+    long: tl.constexpr,
+    relu: tl.constexpr,
+    biased: tl.constexpr,
+    bm: tl.constexpr,
+    bk: tl.constexpr,
+) -> None:
+    """bm outputs."""
+    m = tl.program_id(0) * bm + tl.arange(0, bm)
+    total = tl.zeros((bm, bk), tl.float32)
+    for start in range(0, long, bk):
+        k = start + tl.arange(0, bk)
+        x = tl.load(xs + k, mask=k < long, other=0.0)
+        of = tl.load(weight + m[:, None] * long + k[None, :], mask=(m < wide)[:, None] & (k < long)[None, :], other=0.0)
         total += of * x[None, :]
     found = tl.sum(total, axis=1)
-    if BIAS:
-        found += tl.load(bias + m, mask=m < WIDE, other=0.0)
-    if RELU:
+    if biased:
+        found += tl.load(bias + m, mask=m < wide, other=0.0)
+    if relu:
         found = tl.where(found < 0.0, 0.0, found)  # NaN stays
-    tl.store(outputs + m, found, mask=m < WIDE)
+    tl.store(outputs + m, found, mask=m < wide)
 
 
-@triton.jit
-def _linear_delta(of_outputs, outputs, m, WIDE: tl.constexpr, RELU: tl.constexpr):
+@jit
+def _linear_delta(
+    of_outputs: tl.tensor, outputs: tl.tensor, m: tl.tensor, wide: tl.constexpr, relu: tl.constexpr
+) -> tl.tensor:
     """The gradient before ReLU."""
-    found = tl.load(of_outputs + m, mask=m < WIDE, other=0.0)
-    if RELU:
-        found = tl.where(tl.load(outputs + m, mask=m < WIDE, other=0.0) > 0.0, found, 0.0)
+    found = tl.load(of_outputs + m, mask=m < wide, other=0.0)
+    if relu:
+        found = tl.where(tl.load(outputs + m, mask=m < wide, other=0.0) > 0.0, found, 0.0)
     return found
 
 
-@triton.jit
+@jit
 def _linear_backward(
-    xs, weight, outputs, of_outputs, of_weight, of_bias, of_xs, WIDE: tl.constexpr, LONG: tl.constexpr,
-    RELU: tl.constexpr, BIAS: tl.constexpr, FIRST: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, BO: tl.constexpr,
-):  # fmt: skip
-    """Programs 0 .. FIRST - 1: a tile of the weights' gradient; the others: BO of the inputs'."""
+    xs: tl.tensor,
+    weight: tl.tensor,
+    outputs: tl.tensor,
+    of_outputs: tl.tensor,
+    of_weight: tl.tensor,
+    of_bias: tl.tensor,
+    of_xs: tl.tensor,
+    wide: tl.constexpr,
+    long: tl.constexpr,
+    relu: tl.constexpr,
+    biased: tl.constexpr,
+    first: tl.constexpr,
+    bm: tl.constexpr,
+    bk: tl.constexpr,
+    bo: tl.constexpr,
+) -> None:
+    """Programs 0 .. first - 1: a tile of the weights' gradient; the others: bo of the inputs'."""
     program = tl.program_id(0)
-    if program < FIRST:
-        _outer(program, xs, outputs, of_outputs, of_weight, of_bias, WIDE, LONG, RELU, BIAS, BM, BK)
+    if program < first:
+        _outer(program, xs, outputs, of_outputs, of_weight, of_bias, wide, long, relu, biased, bm, bk)
     else:
-        _transposed(program - FIRST, weight, outputs, of_outputs, of_xs, WIDE, LONG, RELU, BO)
+        _transposed(program - first, weight, outputs, of_outputs, of_xs, wide, long, relu, bo)
 
 
-@triton.jit
+@jit
 def _outer(
-    program, xs, outputs, of_outputs, of_weight, of_bias, WIDE: tl.constexpr, LONG: tl.constexpr,
-    RELU: tl.constexpr, BIAS: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
-):  # fmt: skip
-    ACROSS: tl.constexpr = (LONG + BK - 1) // BK
-    m = program // ACROSS * BM + tl.arange(0, BM)
-    k = program % ACROSS * BK + tl.arange(0, BK)
-    delta = _linear_delta(of_outputs, outputs, m, WIDE, RELU)
-    x = tl.load(xs + k, mask=k < LONG, other=0.0)
-    inside = (m < WIDE)[:, None] & (k < LONG)[None, :]
-    tl.store(of_weight + m[:, None] * LONG + k[None, :], delta[:, None] * x[None, :], mask=inside)
-    if BIAS:  # noqa: SIM102 (one is decided when compiling)
-        if program % ACROSS == 0:
-            tl.store(of_bias + m, delta, mask=m < WIDE)
+    program: tl.tensor,
+    xs: tl.tensor,
+    outputs: tl.tensor,
+    of_outputs: tl.tensor,
+    of_weight: tl.tensor,
+    of_bias: tl.tensor,
+    wide: tl.constexpr,
+    long: tl.constexpr,
+    relu: tl.constexpr,
+    biased: tl.constexpr,
+    bm: tl.constexpr,
+    bk: tl.constexpr,
+) -> None:
+    across: tl.constexpr = (long + bk - 1) // bk
+    m = program // across * bm + tl.arange(0, bm)
+    k = program % across * bk + tl.arange(0, bk)
+    delta = _linear_delta(of_outputs, outputs, m, wide, relu)
+    x = tl.load(xs + k, mask=k < long, other=0.0)
+    inside = (m < wide)[:, None] & (k < long)[None, :]
+    tl.store(of_weight + m[:, None] * long + k[None, :], delta[:, None] * x[None, :], mask=inside)
+    if biased:  # noqa: SIM102 (one is decided when compiling)
+        if program % across == 0:
+            tl.store(of_bias + m, delta, mask=m < wide)
 
 
-@triton.jit
+@jit
 def _transposed(
-    program, weight, outputs, of_outputs, of_xs, WIDE: tl.constexpr, LONG: tl.constexpr, RELU: tl.constexpr,
-    BO: tl.constexpr,
-):  # fmt: skip
-    DEEP: tl.constexpr = 64
-    k = program * BO + tl.arange(0, BO)
-    total = tl.zeros((DEEP, BO), tl.float32)
-    for start in range(0, WIDE, DEEP):
-        m = start + tl.arange(0, DEEP)
-        delta = _linear_delta(of_outputs, outputs, m, WIDE, RELU)
-        of = tl.load(weight + m[:, None] * LONG + k[None, :], mask=(m < WIDE)[:, None] & (k < LONG)[None, :], other=0.0)
+    program: tl.tensor,
+    weight: tl.tensor,
+    outputs: tl.tensor,
+    of_outputs: tl.tensor,
+    of_xs: tl.tensor,
+    wide: tl.constexpr,
+    long: tl.constexpr,
+    relu: tl.constexpr,
+    bo: tl.constexpr,
+) -> None:
+    deep: tl.constexpr = 64
+    k = program * bo + tl.arange(0, bo)
+    total = tl.zeros((deep, bo), tl.float32)
+    for start in range(0, wide, deep):
+        m = start + tl.arange(0, deep)
+        delta = _linear_delta(of_outputs, outputs, m, wide, relu)
+        of = tl.load(weight + m[:, None] * long + k[None, :], mask=(m < wide)[:, None] & (k < long)[None, :], other=0.0)
         total += of * delta[:, None]
-    tl.store(of_xs + k, tl.sum(total, axis=0), mask=k < LONG)
+    tl.store(of_xs + k, tl.sum(total, axis=0), mask=k < long)
 
 
-@triton.jit
-def _cross_entropy(logits, labels, loss, whole, COUNT: tl.constexpr, SIZE: tl.constexpr):
+@jit
+def _cross_entropy(
+    logits: tl.tensor, labels: tl.tensor, loss: tl.tensor, whole: tl.tensor, count: tl.constexpr, size: tl.constexpr
+) -> None:
     """log sum exp z - z_y."""
-    n = tl.arange(0, SIZE)
-    z = tl.load(logits + n, mask=n < COUNT, other=-float("inf"))
+    n = tl.arange(0, size)
+    z = tl.load(logits + n, mask=n < count, other=-float("inf"))
     largest = tl.max(z, axis=0)
     total = tl.log(tl.sum(tl.exp(z - largest), axis=0)) + largest
     tl.store(whole, total)
     tl.store(loss, total - tl.load(logits + tl.load(labels)))
 
 
-@triton.jit
-def _cross_entropy_backward(logits, labels, whole, of_loss, found, COUNT: tl.constexpr, SIZE: tl.constexpr):
+@jit
+def _cross_entropy_backward(
+    logits: tl.tensor,
+    labels: tl.tensor,
+    whole: tl.tensor,
+    of_loss: tl.tensor,
+    found: tl.tensor,
+    count: tl.constexpr,
+    size: tl.constexpr,
+) -> None:
     """softmax(z) - e_y."""
-    n = tl.arange(0, SIZE)
-    z = tl.load(logits + n, mask=n < COUNT, other=-float("inf"))
+    n = tl.arange(0, size)
+    z = tl.load(logits + n, mask=n < count, other=-float("inf"))
     share = tl.exp(z - tl.load(whole))
     share = tl.where(n == tl.load(labels), share - 1.0, share)
-    tl.store(found + n, share * tl.load(of_loss), mask=n < COUNT)
+    tl.store(found + n, share * tl.load(of_loss), mask=n < count)
