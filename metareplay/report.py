@@ -60,7 +60,7 @@ def paper_table(title: str, found: Sequence[Result]) -> Table:
 def _paper_cell(one: Result) -> str:
     lines = [f"[bold]{ours(one)}[/bold]", f"[dim]paper {published(one)}[/dim]"]
     if one.verdict is not None:
-        colour = {"within": "green", "better": "cyan", "worse": "red"}[one.verdict]
+        colour = {"within": "green", "better": "cyan", "worse": "red", "missed": "red"}[one.verdict]
         lines.append(f"[{colour}]{remark(one)}[/{colour}]")
     return "\n".join(lines)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from metareplay.paper.results import Result, as_markdown, metric_name, remark, summary
+from metareplay.paper.results import VERDICTS, Result, as_markdown, metric_name, remark, summary
 from metareplay.paper.tables import Table
 from metareplay.record import Record
 from metareplay.report import duration
@@ -63,6 +63,6 @@ def _misses(found: Sequence[Result]) -> str:
     missed = [
         f"{one.cell.row}, {one.cell.column}, {metric_name(one.cell.metric)}: {remark(one)}"
         for one in found
-        if one.verdict in ("better", "worse")
+        if one.verdict in VERDICTS[1:]
     ]
     return f" Not within: {'; '.join(missed)}." if missed else ""

@@ -18,6 +18,7 @@ from metareplay.record import Record
 
 A_MINUTE = 9e6  # SGD steps: what a run of about a minute does
 NEAR_ZERO = 0.1  # a dot product of table 4 above minus this is no interference to speak of
+VERDICTS = ("within", "better", "worse", "missed")
 
 
 @final
@@ -47,7 +48,7 @@ class Result:
 
     @property
     def verdict(self) -> str | None:
-        """within, better or worse.
+        """within, better or worse; a dot product is within or missed.
 
         Within: the larger of 1 point and twice the published deviation. For dot products (table 4): where the paper's
         is negative, ours is too, at most ten times as large or as small; where it is positive, ours is above -0.1 and
@@ -60,9 +61,8 @@ class Result:
         published, ours = self.cell.published, self.mean
         if self.cell.metric == "alignment":
             low, high = (10, 0.1) if published.mean < 0 else (-NEAR_ZERO / published.mean, 10)
-            fine = low * published.mean <= ours <= high * published.mean
-        else:
-            fine = abs(self.difference) <= max(1.0, 2 * published.std)
+            return "within" if low * published.mean <= ours <= high * published.mean else "missed"
+        fine = abs(self.difference) <= max(1.0, 2 * published.std)
         return "within" if fine else "better" if self.difference > 0 else "worse"
 
 
@@ -174,14 +174,14 @@ def as_markdown(found: Sequence[Result]) -> str:
 
 
 def summary(found: Sequence[Result]) -> str:
-    """How many numbers are within, better and worse.
+    """How many numbers are within, better and worse; and missed, of dot products.
 
     >>> from metareplay.paper.tables import table_1
     >>> summary([Result(cell, (cell.published.mean,)) for cell in table_1().cells if cell.published])
     '34 numbers: 34 within, 0 better, 0 worse'
     """
     verdicts = [one.verdict for one in found if one.verdict is not None]
-    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in ("within", "better", "worse"))
+    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in VERDICTS if name in (*verdicts, *VERDICTS[:3]))
     return f"{len(verdicts)} numbers: {counts}"
 
 

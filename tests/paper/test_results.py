@@ -70,17 +70,17 @@ DOT_VERDICTS = [
     (-1.5, -1.5, "within"),
     (-1.5, -15.0, "within"),  # ten times as large
     (-1.5, -0.151, "within"),  # ten times as small
-    (-1.5, -15.1, "worse"),
-    (-1.5, -0.14, "better"),
-    (-1.5, 0.0, "better"),
-    (-1.5, 3.0, "better"),
+    (-1.5, -15.1, "missed"),
+    (-1.5, -0.14, "missed"),
+    (-1.5, 0.0, "missed"),
+    (-1.5, 3.0, "missed"),
     (0.04, 0.04, "within"),
     (0.04, 0.39, "within"),  # ten times as large
-    (0.04, 0.41, "better"),
+    (0.04, 0.41, "missed"),
     (0.04, 0.0, "within"),
     (0.04, -0.09, "within"),  # near zero
-    (0.04, -0.11, "worse"),
-    (0.04, -2.0, "worse"),
+    (0.04, -0.11, "missed"),
+    (0.04, -2.0, "missed"),
 ]
 
 
@@ -238,6 +238,8 @@ def test_the_summary_counts_what_can_be_compared() -> None:
     assert results.summary(FOUND) == "4 numbers: 3 within, 0 better, 1 worse"
     assert results.summary([]) == "0 numbers: 0 within, 0 better, 0 worse"
     assert results.summary([Result(cell(), (99.0,))]) == "1 numbers: 0 within, 1 better, 0 worse"
+    off = Result(cell(-1.5, metric="alignment"), (2.0,))
+    assert results.summary([off]) == "1 numbers: 0 within, 0 better, 0 worse, 1 missed"
 
 
 @every_table
