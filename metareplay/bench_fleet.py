@@ -65,7 +65,7 @@ class Timing:
     aim: float | None
 
 
-def measure(setting: Setting, rounds: int = 5, seconds: float = 0.5, device: str = "cuda") -> Timing:
+def measure(setting: Setting, rounds: int = 5, seconds: float = 0.5) -> Timing:
     """The median of some rounds of about so many seconds."""
     fleet = _fleet(setting.runs, setting.k, tasks=8)
     fleet.start_with(FILLED)
@@ -73,9 +73,11 @@ def measure(setting: Setting, rounds: int = 5, seconds: float = 0.5, device: str
     each = 10 * setting.k
     count = 1
     while (took := _clock(fleet, count)) < seconds / 2:
-        count = max(count + 1, min(4 * count, int(count * seconds / took)))
+        if count == fleet.ends[-1] - FILLED:
+            break
+        count = min(max(count + 1, min(4 * count, int(count * seconds / took))), fleet.ends[-1] - FILLED)
     step = statistics.median(_clock(fleet, count) for _ in range(rounds)) / (count * each)
-    floor = floor_rate(torch.cuda.get_device_properties(device).multi_processor_count if device == "cuda" else 1)
+    floor = floor_rate(torch.cuda.get_device_properties("cuda").multi_processor_count)
     name = f"{setting.runs} runs of MER, 784-100-100-10, k={setting.k}, s=10"
     rate = setting.runs / step / 1e6
     return Timing(name, setting.runs, setting.k, 1e6 * step, rate, floor, rate / floor, setting.at_least, setting.aim)

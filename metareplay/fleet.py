@@ -133,6 +133,8 @@ class Fleet:
         """
         from metareplay.engines import fleet_kernel  # here, because triton takes long to import
 
+        if self.seen + count > self.ends[-1]:
+            raise InputError(f"{count} examples after {self.seen}: the streams have {self.ends[-1]}")
         inputs, _, _, classes = self.widths
         fleet_kernel.learn[(len(self.runs),)](
             self._xs, self._ys, self._order, self._whole, self._real, self._keys, self._slots, self._failed,
@@ -246,7 +248,9 @@ class Fleet:
         on = self.device
         self._order = work.argsort(descending=True, stable=True).int().to(on)  # the longest first
         self._whole = torch.tensor(whole, dtype=torch.int32, device=on)
-        self._real = torch.tensor([[t.rate, t.current_rate, t.beta] for t in self.terms], device=on)
+        self._real = torch.tensor(
+            [[t.rate, t.current_rate, t.beta] for t in self.terms], dtype=torch.float32, device=on
+        )
         self._keys = torch.from_numpy(np.array(keys, np.uint64)).to(on)
         self._slots = torch.zeros(count, max(1, *(t.memory for t in self.terms)), dtype=torch.int32, device=on)
         self._failed = torch.zeros(count, dtype=torch.int32, device=on)
@@ -261,13 +265,14 @@ class Fleet:
         shared = (self.widths[0] + 4) * sum(
             one.total or 0 for one in streams.values()
         ) + 2**29  # test sets and the like
-        each = 4 * (sum(self._sizes().values()) + self._rows * (2 * self._width + self._rows + 3))
-        each += 4 * max(terms.memory for terms in self.terms) + shared // len(self.runs)
+        own = 4 * (sum(self._sizes().values()) + self._rows * (2 * self._width + self._rows + 3))
+        own += 4 * max(terms.memory for terms in self.terms)
+        need = own * len(self.runs) + shared
         free = int(0.95 * torch.cuda.mem_get_info(self.device)[0])
-        if each * len(self.runs) > free:
+        if need > free:
             raise InputError(
-                f"{len(self.runs)} runs need {each * len(self.runs) / 2**30:.1f} GiB and the GPU has "
-                f"{free / 2**30:.1f} free: fly at most {free // each} at a time"
+                f"{len(self.runs)} runs need {need / 2**30:.1f} GiB and the GPU has {free / 2**30:.1f} free: "
+                f"fly at most {max(0, (free - shared) // own)} at a time"
             )
 
 
@@ -314,6 +319,8 @@ class _Flight:
             remove(self.path)
         elif exists(self.path):
             self._load()
+        if fleet.seen == 0:
+            self.save()  # a folder that cannot be written is known before the work
 
     def go(self, report: Report | None) -> None:
         """All examples of all streams, whole windows at a time, or up to a task's end; every accuracy wanted."""
@@ -332,12 +339,14 @@ class _Flight:
 
     def records(self) -> Iterator[Record]:
         """Of each run that stayed finite."""
-        seconds = {name: round(value, 3) for name, value in self._seconds.items()}  # of the whole fleet
+        share = {name: round(value / len(self.fleet.runs), 3) for name, value in self._seconds.items()}
         for number, (run, failed) in enumerate(zip(self.fleet.runs, self.fleet.failed, strict=True)):
-            if failed is None:
-                run.learner.weights.theta.copy_(self.fleet.theta(number))
+            theta = self.fleet.theta(number)
+            if failed is None and torch.isfinite(theta).all():
+                run.learner.weights.theta.copy_(theta)
                 run.learner.seen = self.fleet.seen
-                yield replace(run.record(), engine=NAME, seconds=seconds)
+                record = run.record()
+                yield replace(record, settings=record.settings | {"engine": NAME}, engine=NAME, seconds=share)
 
     def _measure(self, finished: int) -> None:
         for number, run in enumerate(self.fleet.runs):

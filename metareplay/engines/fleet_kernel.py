@@ -8,8 +8,9 @@ up to `span` steps, whole batches each. With X the block's inputs and W, b the f
 where d_j is the rate times the loss gradient at z_j. So P = W X' + b and G = C * (X X' + 1) are matrix products before
 the steps, the steps touch the upper layers only, and W <- W - beta D X is one matrix product behind them.
 
-Pixels are bytes, exact in float16; W and D are the sum of two float16 numbers, the second 2048 times too large: the
-tensor cores then multiply exactly and add in float32.
+Pixels are bytes, exact in float16; W and D are the sum of two float16 numbers, the second 2048 times too large, which
+keeps 22 of float32's 24 bits: tensor cores then multiply exactly and add in float32. Beyond 65,504, float16's range, the
+numbers count as not finite.
 
 A step is a chain of small products, so what counts is how often warps have to wait for one another. Each warp owns some
 units, in every matrix the same ones, and sums over the units below stay inside a warp: a row of the second layer is
@@ -55,6 +56,12 @@ def two_halves(values: tl.tensor) -> tl.tensor:
     """v = high + low / SMALL, both float16."""
     high = values.to(tl.float16)
     return high, ((values - high.to(tl.float32)) * SMALL).to(tl.float16)
+
+
+@jit
+def relu(values: tl.tensor) -> tl.tensor:
+    """max(v, 0); NaN stays."""
+    return tl.where(values < 0, 0.0, values)
 
 
 @jit
@@ -228,9 +235,9 @@ def learn(
                 following_row = tl.minimum(begin + i + 1, span - 1)  # what the next step needs is asked for now
                 next_label, next_alpha = tl.load(labels + following_row), tl.load(rates + following_row)
                 next_similar = tl.load(g + following_row * span + begin + step)
-                h1 = tl.maximum(tl.sum(tl.where(step[None, :] == i, z, 0.0), axis=1), 0.0)
+                h1 = relu(tl.sum(tl.where(step[None, :] == i, z, 0.0), axis=1))
                 below = tl.reshape(h1, (width // places, places))[None, :, :]
-                h2 = tl.maximum(c2 + tl.sum(tl.sum(a2 * below, axis=1), axis=1), 0.0)
+                h2 = relu(c2 + tl.sum(tl.sum(a2 * below, axis=1), axis=1))
                 scores = tl.where(klass < classes, c3 + tl.sum(a3t * h2[:, None], axis=0), float("-inf"))
                 shares = tl.exp(scores - tl.max(scores, axis=0))
                 d3 = alpha * (shares / tl.sum(shares, axis=0) - tl.where(klass == label, 1.0, 0.0))
@@ -256,6 +263,7 @@ def learn(
                     tl.store(w3t + tall, a3t)
                     tl.store(b2 + unit, c2)
                     tl.store(b3 + klass, c3)
+                    tl.debug_barrier()
             tl.store(d + block, z)
             tl.debug_barrier()
 

@@ -7,7 +7,6 @@ import argparse
 import json
 import statistics
 import time
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -51,7 +50,7 @@ def document(stream: str, memory: int, seeds: int, folder: Path, device: str = "
         mean = statistics.fmean(known) if len(known) == seeds else None
         rows.append(wanted[first].options | {"ra": mean, "seeds": found})
     rows.sort(key=lambda row: -(row["ra"] or 0))
-    total = replace(wanted[0]).start().stream.total or 0
+    total = wanted[0].start().stream.total or 0
     steps = sum(int(one.options["k"] * one.options["s"]) for one in wanted) * total
     about = torch.cuda.get_device_name() if device == "cuda" else device
     return {
