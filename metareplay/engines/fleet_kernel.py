@@ -9,7 +9,7 @@ where d_j is the rate times the loss gradient at z_j. So P = W X' + b and G = C 
 the steps, the steps touch the upper layers only, and W <- W - beta D X is one matrix product behind them.
 
 Pixels are bytes, exact in float16; W and D are the sum of two float16 numbers, the second 2048 times too large, which
-keeps 22 of float32's 24 bits: tensor cores then multiply exactly and add in float32. Beyond 65,504, float16's range, the
+keeps 22 of float32's 24 bits: tensor cores then multiply exactly and add in float32. Beyond 65,504, float16's range,
 numbers count as not finite.
 
 A step is a chain of small products, so what counts is how often warps have to wait for one another. Each warp owns some
