@@ -215,8 +215,8 @@ class Fleet:
             raise InputError("the runs of one fleet have streams with equally long tasks: make a fleet for each kind")
         if any(xs.dtype != torch.uint8 or xs[0].numel() != self.widths[0] for xs, _, _ in wholes):
             raise InputError(f"a fleet learns from images of {self.widths[0]} bytes (uint8): use engine='cpu'")
-        self._xs = torch.cat([xs.flatten(1).to(self.device) for xs, _, _ in wholes])
-        self._ys = torch.cat([ys.to(self.device, torch.int32) for _, ys, _ in wholes])
+        self._xs = torch.cat([xs.flatten(1) for xs, _, _ in wholes]).to(self.device)
+        self._ys = torch.cat([ys.int() for _, ys, _ in wholes]).to(self.device)
         self._starts = {name: number * self.ends[-1] for number, name in enumerate(streams)}
         self._tests: dict[tuple[str, int | None], tuple[Tensor, Tensor]] = {}
 
@@ -262,9 +262,8 @@ class Fleet:
         if self.device.type != "cuda":
             return
         streams = {_name(run.stream): run.stream for run in self.runs}
-        shared = (self.widths[0] + 4) * sum(
-            one.total or 0 for one in streams.values()
-        ) + 2**29  # test sets and the like
+        examples = sum(one.total or 0 for one in streams.values())
+        shared = (self.widths[0] + 4) * examples + 2**29  # half a GiB for test sets and the like
         own = 4 * (sum(self._sizes().values()) + self._rows * (2 * self._width + self._rows + 3))
         own += 4 * max(terms.memory for terms in self.terms)
         need = own * len(self.runs) + shared

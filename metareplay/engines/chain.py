@@ -64,7 +64,7 @@ class Chain:
         """
         parts = [part for part in _unwrap(module) if not _flattens(part)]
         kinds = [type(part) for part in parts]
-        if kinds != [nn.Linear, *[nn.ReLU, nn.Linear] * (len(parts) // 2)] or any(_hooked(m) for m in module.modules()):
+        if kinds != [nn.Linear, *[nn.ReLU, nn.Linear] * (len(parts) // 2)] or any(hooked(m) for m in module.modules()):
             return None
         layers = tuple(part for part in parts if isinstance(part, nn.Linear))
         in_order = [id(p) for layer in layers for p in (layer.weight, layer.bias)]
@@ -81,7 +81,7 @@ class Chain:
         apart = isinstance(module, TaskModule)
         chains = [Chain.of(path) for path in (module.paths() if isinstance(module, TaskModule) else [module])]
         found = [chain for chain in chains if chain is not None]
-        if len(found) < len(chains) or not found or (apart and _hooked(module)):
+        if len(found) < len(chains) or not found or (apart and hooked(module)):
             return None
         return found
 
@@ -138,7 +138,7 @@ def _unwrap(module: nn.Module) -> list[nn.Module]:
     return [part for child in module for part in _unwrap(child)]
 
 
-def _hooked(module: nn.Module) -> bool:
+def hooked(module: nn.Module) -> bool:
     """Whether calling the module does more than its forward pass, or its gradients are changed."""
     of_gradients = any(p._backward_hooks or p._post_accumulate_grad_hooks for p in module.parameters())
     return of_gradients or bool(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from metareplay.engines.chain import hooked
 from metareplay.networks import MultiHead
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -18,7 +19,7 @@ def streamlined(model: nn.Module) -> nn.Module:
 
     The result computes the same function with the same parameters. A module with hooks is left alone.
     """
-    if find_spec("triton") is None or any(_has_hooks(module) for module in model.modules()):
+    if find_spec("triton") is None or any(hooked(module) for module in model.modules()):
         return model
     if isinstance(model, MultiHead):
         body = streamlined(model.body)
@@ -106,10 +107,3 @@ def _single(inputs: Tensor) -> bool:
 def _fits(conv: nn.Conv2d) -> bool:
     plain = conv.groups == 1 and set(conv.dilation) == {1} and conv.padding_mode == "zeros"
     return plain and not isinstance(conv.padding, str) and conv.weight.dtype == torch.float32
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    return any(bool(getattr(module, name, None)) for name in _HOOKS)
-
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

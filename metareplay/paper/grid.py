@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 
+from metareplay.errors import MetareplayError
 from metareplay.experiment import Experiment
 from metareplay.files import write_text
 from metareplay.fleet import fly
@@ -76,7 +77,12 @@ def main() -> None:
     parser.add_argument("--records", type=Path, default=Path("runs"))
     parser.add_argument("--out", type=Path, default=Path("results"))
     given = parser.parse_args()
-    found = document(given.stream, given.memory, given.seeds, given.records)
+    if given.seeds < 1:
+        parser.exit(2, f"--seeds {given.seeds}: run at least one\n")
+    try:
+        found = document(given.stream, given.memory, given.seeds, given.records)
+    except MetareplayError as error:
+        parser.exit(2, f"{error}\n")
     name = f"grid-{given.stream}-{given.memory}"
     write_text(given.out / f"{name}.json", json.dumps(found, indent=1))
     plot_grid(found, given.out / f"{name}.png")

@@ -36,3 +36,21 @@ def test_a_small_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert last["ra"] is None
     plot_grid(found, tmp_path / "grid.png")
     assert (tmp_path / "grid.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [(["--seeds", "0"], "run at least one"), (["--stream", "tides"], "stream 'tides'"), ([], "needs a CUDA GPU")],
+)
+def test_bad_words_get_one_line(
+    words: list[str], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    instead_of_mnist(monkeypatch)
+    monkeypatch.setattr(grid, "GRID", {"lr": (0.1,), "beta": (1.0,), "k": (2,), "s": (1,)})
+    monkeypatch.setattr("sys.argv", ["grid", *words, "--records", str(tmp_path)])
+    with pytest.raises(SystemExit) as stopped:
+        grid.main()
+    assert stopped.value.code == 2
+    message = capsys.readouterr().err
+    assert says in message
+    assert message.count("\n") == 1
