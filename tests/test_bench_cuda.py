@@ -19,7 +19,7 @@ SMALL = bench_cuda.Setting(
 
 @pytest.mark.parametrize("regression", [False, True])
 def test_a_step_is_timed_against_the_torch_loop(regression: bool) -> None:
-    timing = bench_cuda.measure(replace(SMALL, regression=regression), 1.5, rounds=1, seconds=0.01, device=CPU)
+    timing = bench_cuda.measure(replace(SMALL, regression=regression), rounds=1, seconds=0.01, device=CPU)
     assert timing.engine == "torch"
     assert timing.ours > 0
     assert timing.ratio == pytest.approx(timing.torch / timing.ours)
@@ -54,7 +54,7 @@ def test_what_is_promised_is_what_is_timed() -> None:
 
 
 def test_the_document_is_plain_json_and_makes_a_table() -> None:
-    timing = bench_cuda.measure(SMALL, 1.5, rounds=1, seconds=0.01, device=CPU)
+    timing = bench_cuda.measure(SMALL, rounds=1, seconds=0.01, device=CPU)
     beside = bench_cuda.replicas(rounds=1, seconds=0.01, setting=SMALL, count=2, device=CPU)
     found = {"device": "some GPU", "timings": [asdict(timing)], "replicas": asdict(beside)}
     table = cuda_bench_table(json.loads(json.dumps(found)))

@@ -11,11 +11,13 @@ from torch.nn import functional
 from metareplay.engines.chain import hooked
 from metareplay.networks import MultiHead
 
+POOLS = (2, 4)  # sizes of pooling windows that the kernels know
+SMALL = 2**25  # products in a convolution
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def streamlined(model: nn.Module) -> nn.Module:
-    """In an nn.Sequential, Linear and the ReLU after it as one block, and Conv2d as a matrix product.
+    """Conv2d, ReLU and MaxPool2d that follow each other in an nn.Sequential as one block, Linear and ReLU likewise.
 
     The result computes the same function with the same parameters. A module with hooks is left alone.
     """
@@ -45,11 +47,13 @@ def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
 def _sequence(model: nn.Sequential) -> nn.Sequential:
     parts, blocks, at = list(model), list[nn.Module](), 0
     while at < len(parts):
-        part, following = parts[at], parts[at + 1 : at + 2]
+        part, following = parts[at], parts[at + 1 : at + 3]
         relu = len(following) > 0 and type(following[0]) is nn.ReLU
         used = 1
         if type(part) is nn.Conv2d and _fits(part):
-            blocks.append(ConvBlock(part))
+            pool = _window(following[relu]) if len(following) > relu else 1
+            used += relu + (pool > 1)
+            blocks.append(ConvBlock(part, parts[at + 1 : at + used], pool, relu))
         elif type(part) is nn.Linear:
             used += relu
             blocks.append(LinearBlock(part, parts[at + 1 : at + used], relu))
@@ -62,20 +66,27 @@ def _sequence(model: nn.Sequential) -> nn.Sequential:
 
 @final
 class ConvBlock(nn.Module):
-    """A convolution; a batch of one by gathering patches and one matrix product, any other by torch."""
+    """A convolution and what follows it; a batch of one by our kernels, any other by torch."""
 
-    def __init__(self, conv: nn.Conv2d) -> None:
+    def __init__(self, conv: nn.Conv2d, following: list[nn.Module], pool: int, relu: bool) -> None:
         super().__init__()
-        self.conv = conv
+        self.conv, self.following = conv, nn.Sequential(*following)
+        self.pool, self.relu = pool, relu
+        self._geometries: dict[tuple[int, int], Any] = {}  # by the size of images
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """What torch does without cuDNN: faster on one example, and the same numbers every time."""
+        """conv, ReLU, pooling."""
         conv = self.conv
-        if inputs.dim() != 4 or not _single(inputs):
-            plain: Tensor = conv(inputs)
+        if inputs.dim() != 4 or not _single(inputs) or not _suits(inputs, self):
+            plain: Tensor = self.following(conv(inputs))
             return plain
-        size, stride, padding = conv.kernel_size, conv.stride, conv.padding
-        found: Tensor = torch.ops.aten.thnn_conv2d(inputs, conv.weight, size, conv.bias, stride, padding)
+        from metareplay.engines.convolution import ConvReluPool, Geometry
+
+        size = inputs.shape[2], inputs.shape[3]
+        if size not in self._geometries:
+            self._geometries[size] = Geometry.of(conv, self.pool, *size)
+        apply: Any = ConvReluPool.apply
+        found: Tensor = apply(inputs, conv.weight, conv.bias, self._geometries[size], self.pool, self.relu)
         return found
 
 
@@ -105,5 +116,26 @@ def _single(inputs: Tensor) -> bool:
 
 
 def _fits(conv: nn.Conv2d) -> bool:
-    plain = conv.groups == 1 and set(conv.dilation) == {1} and conv.padding_mode == "zeros"
-    return plain and not isinstance(conv.padding, str) and conv.weight.dtype == torch.float32
+    plain = conv.groups == 1 and conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
+    return plain and conv.weight.dtype == torch.float32
+
+
+def _window(module: nn.Module) -> int:
+    """The size of a pooling window, if it is a square of a known size and windows do not overlap; else 1."""
+    if type(module) is not nn.MaxPool2d or module.return_indices or module.ceil_mode:
+        return 1
+    size = module.kernel_size if isinstance(module.kernel_size, tuple) else (module.kernel_size,) * 2
+    step = module.stride if isinstance(module.stride, tuple) else (module.stride,) * 2
+    plain = set(size) == set(step) and len(set(size)) == 1
+    plain = plain and module.padding in (0, (0, 0)) and module.dilation in (1, (1, 1))
+    return int(size[0]) if plain and size[0] in POOLS else 1
+
+
+def _suits(inputs: Tensor, block: ConvBlock) -> bool:
+    """Whether anything comes out, of not too large an image: torch explains what is wrong, and is good at those."""
+    from metareplay.engines.convolution import output_size
+
+    conv = block.conv
+    down, across = output_size(conv, inputs.shape[2], inputs.shape[3])
+    small = conv.weight.numel() * down * across <= SMALL
+    return inputs.shape[1] == conv.in_channels and min(down, across) >= block.pool and small
