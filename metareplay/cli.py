@@ -22,6 +22,7 @@ from metareplay.errors import MetareplayError
 from metareplay.experiment import IMAGES, LEARNERS, MEMORIES, STREAMS, Experiment
 from metareplay.files import write_text
 from metareplay.fleet import NAME as FLEET
+from metareplay.fleet import fleets
 from metareplay.jobs import carry_out_all, carry_out_fleet, count_jobs, keys_of
 from metareplay.metrics import deviation
 from metareplay.paper.document import document
@@ -170,6 +171,7 @@ def paper(
     out: Annotated[Path, typer.Option(help="Folder for tables (Markdown, CSV, JSON) and pictures.")] = Path("paper"),
     only_records: Annotated[bool, typer.Option("--only-records", help="Run nothing: show what is recorded.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has a record or was interrupted.")] = False,
+    engine: Annotated[str, typer.Option(help="auto; or fleet: on a GPU first, all at once, what can fly.")] = "auto",
     packed: Annotated[Path | None, typer.Option("--pack", help="Also write the records into this file.")] = None,
     page: Annotated[Path | None, typer.Option("--document", help="Also write one page with all tables.")] = None,
     tasks: Annotated[int | None, typer.Option(help="A miniature: so many tasks.")] = None,
@@ -188,6 +190,10 @@ def paper(
             raise MetareplayError(f"no {name!r} in the paper: use one of {', '.join(everything)}, all")
     if seeds is not None and seeds < 1:
         raise MetareplayError(f"--seeds {seeds}: run at least one")
+    if engine not in ("auto", FLEET):
+        raise MetareplayError(f"--engine {engine}: use auto or fleet")
+    if engine == FLEET and fresh:
+        raise MetareplayError("--fresh and --engine fleet: use one of them, or an empty folder for --records")
     wanted = list(everything) if "all" in names else list(dict.fromkeys(names))
     sizes = {"tasks": tasks, "examples": examples, "test_examples": test_examples}
     changes = {name: size for name, size in sizes.items() if size is not None}
@@ -201,6 +207,8 @@ def paper(
         kept = Records(records)
         found: Iterator[Record | None] = iter([kept.find(key) for key in keys_of([one for _, one in runs])])
     else:
+        for some in fleets([run for _, run in runs]) if engine == FLEET else []:
+            carry_out_fleet(some, records, aside)
         found = iter(carry_out_all(runs, records, aside, jobs=count_jobs(jobs), fresh=fresh))
     documents, every = [], {}
     for name, one in zip(wanted, tables, strict=True):

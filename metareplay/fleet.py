@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 import torch
@@ -290,36 +290,63 @@ def fly(
     versions()  # the commit as it is now
     if any(one.alignment for one in experiments):
         raise InputError("a fleet does not compare gradients: use engine='cpu' with alignment")
-    runs = [replace(one, engine="torch").start() for one in experiments]
+    started = [replace(one, engine="torch").start() for one in experiments]
+    runs = {run.key: run for run in started}
     known = Records(folder)
-    found: dict[str, Record | None] = {} if fresh else {run.key: known.find(run.key) for run in runs}
-    due = {run.key: run for run in runs if found.get(run.key) is None}
+    found: dict[str, Record | None] = {} if fresh else {key: known.find(key) for key in runs}
+    path = folder / f".fleet-{hashlib.sha256(' '.join(runs).encode()).hexdigest()[:16]}.ckpt"
+    if fresh:
+        remove(path)
+    state = _load(path) if exists(path) else None
+    due = [key for key in runs if found.get(key) is None] if state is None else state["keys"]
     if due:
-        flight = _Flight(Fleet(list(due.values()), device), folder, fresh)
+        flight = _Flight(Fleet([runs[key] for key in due], device), path, state)
         flight.go(report)
         for record in flight.records():
             record.write(folder)
             found[record.key] = record
-        remove(flight.path)
-    return [found.get(run.key) for run in runs]
+        remove(path)
+    return [found.get(run.key) for run in started]
+
+
+def fleets(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
+    """Those among the experiments that can fly, in fleets of one shape of net and stream."""
+    found: dict[object, list[Experiment]] = {}
+    kinds = {repr(kind): _kind(kind) for kind in {repr(one): one for one in map(_without_seed, experiments)}.values()}
+    for one in experiments:
+        kind = kinds[repr(_without_seed(one))]
+        if kind is not None:
+            found.setdefault(kind, []).append(one)
+    return list(found.values())
+
+
+def _without_seed(experiment: Experiment) -> Experiment:
+    return replace(experiment, seed=0)
+
+
+def _kind(experiment: Experiment) -> object:
+    """What the runs of one fleet have in common; None if this one cannot fly."""
+    try:
+        learner = replace(experiment, engine="torch").start().learner
+        Terms.of(learner)
+        widths = _chain(learner).widths
+    except InputError:
+        return None
+    return None if experiment.alignment else (widths, experiment.tasks, experiment.examples)
 
 
 @final
 class _Flight:
     """A fleet on its way through the streams: learns, measures, saves."""
 
-    def __init__(self, fleet: Fleet, folder: Path, fresh: bool) -> None:
-        self.fleet = fleet
-        names = hashlib.sha256(" ".join(run.key for run in fleet.runs).encode()).hexdigest()
-        self.path = folder / f".fleet-{names[:16]}.ckpt"
+    def __init__(self, fleet: Fleet, path: Path, state: dict[str, Any] | None) -> None:
+        self.fleet, self._path = fleet, path
         self._seconds = {"learn": 0.0, "evaluate": 0.0}
         self._saved = time.monotonic()
-        if fresh:
-            remove(self.path)
-        elif exists(self.path):
-            self._load()
-        if fleet.seen == 0:
+        if state is None:
             self.save()  # a folder that cannot be written is known before the work
+        else:
+            self._go_on_from(state)
 
     def go(self, report: Report | None) -> None:
         """All examples of all streams, whole windows at a time, or up to a task's end; every accuracy wanted."""
@@ -362,20 +389,32 @@ class _Flight:
     def save(self) -> None:
         """Write the checkpoint."""
         accuracy = torch.from_numpy(np.stack([run.accuracy for run in self.fleet.runs]))
-        seconds = torch.tensor(list(self._seconds.values()))
-        with write_atomically(self.path) as file:
-            torch.save(self.fleet.state() | {"accuracy": accuracy, "seconds": seconds}, file)
+        about = {"keys": [run.key for run in self.fleet.runs], "accuracy": accuracy, "seconds": self._seconds}
+        with write_atomically(self._path) as file:
+            torch.save(self.fleet.state() | about, file)
         self._saved = time.monotonic()
 
-    def _load(self) -> None:
+    def _go_on_from(self, state: dict[str, Any]) -> None:
         try:
-            state = torch.load(self.path, weights_only=True)
             self.fleet.restore(state)
             for run, accuracy in zip(self.fleet.runs, state["accuracy"], strict=True):
                 run.accuracy[:] = accuracy.numpy()
-            self._seconds = dict(zip(self._seconds, state["seconds"].tolist(), strict=True))
+            self._seconds = dict(state["seconds"])
         except Exception as error:
-            raise MetareplayError(f"{self.path} is damaged: delete it and start again") from error
+            raise _damaged(self._path) from error
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """A checkpoint, and with it the runs that were under way."""
+    try:
+        state: dict[str, Any] = torch.load(path, weights_only=True)
+        return state | {"keys": list(state["keys"])}
+    except Exception as error:
+        raise _damaged(path) from error
+
+
+def _damaged(path: Path) -> MetareplayError:
+    return MetareplayError(f"{path} is damaged: delete it and start again")
 
 
 def check_device(device: torch.device) -> None:

@@ -16,8 +16,8 @@ from PIL import Image
 from small_runs import Answer, Call, command_saving_always, server_of_processes
 
 import metareplay as mr
+from metareplay import cli, jobs
 from metareplay import data as datasets
-from metareplay import jobs
 from metareplay.paper.figures import FIGURES, PICTURES, full_runs
 from metareplay.paper.results import needed_runs, shown_cells
 from metareplay.paper.tables import TABLES
@@ -53,6 +53,29 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Names
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["--engine", "cpu"], "use auto or fleet"),
+        (["--engine", "fleet", "--fresh"], "use one of them"),
+        (["--engine", "fleet"], "needs a CUDA GPU"),
+    ],
+)
+def test_a_fleet_that_cannot_fly_says_so(words: list[str], wanted: str, call: Call, tmp_path: Path) -> None:
+    answer = call(*FIVE, "--records", tmp_path, *words)
+    assert answer.code == 2
+    assert wanted in answer.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_fleet_flies_first_what_it_can(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flown: list[str] = []
+    monkeypatch.setattr(cli, "carry_out_fleet", lambda some, *_: flown.extend(one.learner for one in some))
+    answer = call(*FIVE, "--records", tmp_path / "runs", "--out", tmp_path / "out", "--engine", "fleet")
+    assert answer.code == 0
+    assert set(flown) == {"online", "mer"}
 
 
 @pytest.mark.parametrize("words", [[], ["--list"], ["--list", "table-1"]])

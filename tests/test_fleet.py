@@ -276,6 +276,39 @@ def test_an_interrupted_flight_goes_on(small: Experiment, tmp_path: Path, monkey
     assert not list((tmp_path / "parts").glob(".fleet*"))
 
 
+def test_interrupted_while_records_are_written_only_the_last_few_seconds_are_flown_again(
+    small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleets, "SAVE_EVERY", 0.0)
+    wanted = [small, replace(small, seed=1), small]
+    write, written = mr.Record.write, list[str]()
+
+    def write_one(record: mr.Record, folder: Path) -> Path:
+        if written:
+            raise KeyboardInterrupt
+        written.append(record.key)
+        return write(record, folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mr.Record, "write", write_one)
+        with pytest.raises(KeyboardInterrupt):
+            fly(wanted, tmp_path, device="cpu")
+    learned: list[int] = []
+    found = fly(wanted, tmp_path, device="cpu", report=lambda seen, _: learned.append(seen))
+    assert learned == []
+    assert found[0] == found[2]
+    assert None not in found
+    assert len({record.key for record in found if record is not None}) == 2
+
+
+def test_fleets_are_made_of_what_can_fly(small: Experiment) -> None:
+    online = replace(small, learner="online", options={})
+    grounded = [replace(small, learner="gem", memory_kind="ring", options={}), replace(small, alignment=3)]
+    other = replace(small, tasks=4)
+    given = [small, replace(small, seed=1), *grounded, online, other]
+    assert fleets.fleets(given) == [[small, replace(small, seed=1), online], [other]]
+
+
 def test_a_damaged_checkpoint_is_named(small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleets, "SAVE_EVERY", 0.0)
 
