@@ -80,7 +80,9 @@ class Experiment:
         if self.learner in ("mer", "mer-one-big-batch"):
             steps *= options["s"]
         elif self.learner == "gem":
-            steps = 50 + self.memory / 2
+            steps = 300 + 25 * stream.tasks + self.memory / 20
+        elif options.get("optimizer", "sgd") != "sgd":
+            steps = max(steps, 450)  # by torch
         rows = stream.tasks if self.full_matrix else 4
         return steps * (stream.total or 0) + 0.2 * rows * stream.tasks * (self.test_examples or 10_000)
 
