@@ -23,7 +23,7 @@ from metareplay.experiment import IMAGES, LEARNERS, MEMORIES, STREAMS, Experimen
 from metareplay.files import write_text
 from metareplay.fleet import NAME as FLEET
 from metareplay.fleet import fleets
-from metareplay.jobs import carry_out_all, carry_out_fleet, count_jobs, keys_of
+from metareplay.jobs import all_of, carry_out_all, carry_out_fleet, count_jobs, keys_of
 from metareplay.metrics import deviation
 from metareplay.paper.document import document
 from metareplay.paper.figures import FIGURES, PICTURES
@@ -128,7 +128,7 @@ def run(
     labelled = [(f"{learner}, seed {one.seed}", one) for one in experiments]
     at_once = count_jobs(jobs)
     if engine == FLEET:
-        found = carry_out_fleet(experiments, records, aside, fresh=fresh)
+        found = all_of(experiments, carry_out_fleet(experiments, records, aside, fresh=fresh), records)
     else:
         found = carry_out_all(labelled, records, aside, jobs=at_once, fresh=fresh)
     if as_json:
@@ -208,7 +208,7 @@ def paper(
         found: Iterator[Record | None] = iter([kept.find(key) for key in keys_of([one for _, one in runs])])
     else:
         for some in fleets([run for _, run in runs]) if engine == FLEET else []:
-            carry_out_fleet(some, records, aside)
+            carry_out_fleet(some, records, aside)  # what leaves a fleet's range is tried again on the CPU
         found = iter(carry_out_all(runs, records, aside, jobs=count_jobs(jobs), fresh=fresh))
     documents, every = [], {}
     for name, one in zip(wanted, tables, strict=True):

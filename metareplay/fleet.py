@@ -176,7 +176,10 @@ class Fleet:
 
     @property
     def failed(self) -> list[int | None]:
-        """For each run the first example of the few among which its numbers stopped being finite; None: all is well."""
+        """For each run the first example of the few among which its numbers left their range; None: all is well.
+
+        The range is float16's, up to 65,504, for the first layer's weights and changes, and float32's for all others.
+        """
         return [number - 1 if number else None for number in self._failed.tolist()]
 
     def state(self) -> dict[str, Tensor]:
@@ -283,7 +286,7 @@ def fly(
     report: Report | None = None,
     device: torch.device | str = "cuda",
 ) -> list[Record | None]:
-    """Run experiments as one fleet, write their records; None for one whose numbers stopped being finite.
+    """Run experiments as one fleet, write their records; None for one whose numbers left their range.
 
     What has a record in the folder is not run again. Interrupted and called again it goes on from its last checkpoint.
     """

@@ -87,18 +87,22 @@ def carry_out_all(
 
 def carry_out_fleet(
     experiments: Sequence[Experiment], folder: Path, console: Console, *, fresh: bool = False
-) -> list[Record]:
-    """The same on one GPU, all runs at once (`metareplay.fleet`); goes on where it was when it is interrupted."""
+) -> list[Record | None]:
+    """The same on one GPU, all runs at once (`metareplay.fleet`), or None; it too goes on when it is interrupted."""
     with _display(console) as bar:
         task = bar.add_task(f"{len(experiments)} runs at once", total=None)
-        found = fly(
+        return fly(
             experiments, folder, fresh=fresh, report=lambda seen, total: bar.update(task, completed=seen, total=total)
         )
+
+
+def all_of(experiments: Sequence[Experiment], found: Sequence[Record | None], folder: Path) -> list[Record]:
+    """The records, if none is missing; otherwise an error that says what to do."""
     lost = [str(one.seed) for one, record in zip(experiments, found, strict=True) if record is None]
     if lost:
         raise NonFiniteError(
-            f"the numbers of {len(lost)} of {len(experiments)} runs stopped being finite (seeds {', '.join(lost)}): "
-            f"use a smaller lr; the records of the others are in {folder}"
+            f"the numbers of {len(lost)} of {len(experiments)} runs left what a fleet can hold (seeds "
+            f"{', '.join(lost)}): use a smaller lr, or engine cpu; the records of the others are in {folder}"
         )
     return [record for record in found if record is not None]
 

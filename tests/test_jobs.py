@@ -281,3 +281,11 @@ def test_the_longest_are_begun_first_and_equally_long_ones_in_order(tmp_path: Pa
     found = jobs.carry_out_all(given, tmp_path, QUIET, pool=pool)
     assert [one.seed for one in pool.given] == [1, 3, 2, 0, 4]
     assert [record.seed for record in found] == [0, 1, 2, 3, 4]
+
+
+def test_what_a_fleet_lost_is_named(tmp_path: Path) -> None:
+    some = [one for _, one in experiments(3)]
+    record = jobs.carry_out(some[0], tmp_path)
+    assert jobs.all_of(some[:1], [record], tmp_path) == [record]
+    with pytest.raises(mr.NonFiniteError, match=r"2 of 3 runs .*seeds 1, 2.*use a smaller lr, or engine cpu"):
+        jobs.all_of(some, [record, None, None], tmp_path)
