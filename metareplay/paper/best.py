@@ -114,6 +114,10 @@ VARIANTS: dict[str, tuple[str, str, dict[str, float]]] = {
     "er-tasks-rmsprop": ("er-tasks", "rmsprop", {ROTATIONS: 0.001, PERMUTATIONS: 0.001, MANY: 0.0003}),
 }
 
+# GEM with a reservoir has no settings in the paper either: the best of the rates 0.003, 0.01 and 0.03 and of the strengths
+# 0, 0.5 and 1 with 500 memories and seed 100, on Rotations and Many Permutations.
+GEM_RESERVOIR: Options = {"lr": 0.01, "strength": 1.0}
+
 
 def best(learner: str, stream: str, memory: int) -> Options:
     """The paper's settings; for a memory size it did not try, those of the nearest size (as a ratio) that it did.
@@ -126,6 +130,8 @@ def best(learner: str, stream: str, memory: int) -> Options:
     if learner in VARIANTS:
         base, optimizer, rates = VARIANTS[learner]
         return best(base, stream, memory) | {"optimizer": optimizer, "lr": rates[stream]}
+    if learner == "gem-reservoir":
+        return dict(GEM_RESERVOIR)
     if learner in WITHOUT_MEMORY:
         return dict(WITHOUT_MEMORY[learner][stream])
     sizes = WITH_MEMORY[learner][stream]

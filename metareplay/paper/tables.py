@@ -76,7 +76,7 @@ MODELS = {
     "Task Input": _Model("task-input"),
     "EWC": _Model("ewc"),
     "GEM": _Model("gem", "ring"),
-    "GEM with Reservoir Sampling": _Model("gem", "reservoir"),
+    "GEM with Reservoir Sampling": _Model("gem", "reservoir", "gem-reservoir"),
     "ER with SGD (algorithm 4)": _Model("er", "reservoir"),
     "ER with Tasks and SGD (algorithm 5)": _Model("er-tasks", "reservoir"),
     "ER with Tasks and Adam": _Model("er-tasks", "reservoir", "er-tasks-adam"),
@@ -239,7 +239,8 @@ GEM with Reservoir Sampling         | 5120 | 87.16 ± 0.41 | 83.68 ± 0.40 | 58.
     notes = (
         "The paper lists no settings for the rows with Adam, RMSProp, GEM Style Buffer and Reservoir Sampling.",
         "Adam and RMSProp: k of ER with Tasks and SGD, the best of the rates 0.0001, 0.0003, 0.001 with 500 memories.",
-        "GEM Style Buffer and Reservoir Sampling: the settings of ER with Tasks and SGD and those of GEM.",
+        "GEM Style Buffer: the settings of ER with Tasks and SGD.",
+        "GEM with Reservoir Sampling: rate 0.01, strength 1, the best of a few with 500 memories.",
         MISSING_RATE,
         BATCH_TWICE,
         ER_TWICE,
