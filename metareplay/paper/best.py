@@ -114,8 +114,8 @@ VARIANTS: dict[str, tuple[str, str, dict[str, float]]] = {
     "er-tasks-rmsprop": ("er-tasks", "rmsprop", {ROTATIONS: 0.001, PERMUTATIONS: 0.001, MANY: 0.0003}),
 }
 
-# GEM with a reservoir has no settings in the paper either: the best of the rates 0.003, 0.01 and 0.03 and of the strengths
-# 0, 0.5 and 1 with 500 memories and seed 100, on Rotations and Many Permutations.
+# GEM with a reservoir has no settings in the paper either: the best of the rates 0.003, 0.01, 0.03 and the strengths
+# 0, 0.5, 1 with 500 memories and seed 100, on Rotations and Many Permutations.
 GEM_RESERVOIR: Options = {"lr": 0.01, "strength": 1.0}
 
 
