@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -35,6 +36,7 @@ def main(words: list[str]) -> int:
     found = versions()
     say(", ".join(f"{name} {found[name]}" for name in ("metareplay", "commit", "python") if name in found))
     optional = ("triton", "numba", "scipy", "rich", "typer", "pytest", "hypothesis")
+    say(f"triton {version('triton')}" if importlib.util.find_spec("triton") else "no triton")
     missing = [name for name in optional if not importlib.util.find_spec(name)]
     say(f"not installed here: {', '.join(missing) or 'nothing'}")
     passed, failed = 0, 0

@@ -251,7 +251,8 @@ def test_streamlined_convolutions_are_torch_s() -> str:
     layers: list[tuple[int, int, int, int, int, int, int, bool]] = [
         (1, 28, 64, 3, 1, 1, 2, True), (64, 14, 64, 3, 1, 1, 2, True), (64, 3, 64, 3, 1, 1, 2, True),
         (32, 20, 64, 4, 2, 0, 1, True), (3, 9, 5, 3, 2, 1, 1, False), (5, 16, 7, 5, 1, 2, 4, True),
-        (3, 8, 6, 1, 1, 0, 2, False),
+        (3, 8, 6, 1, 1, 0, 2, False), (64, 7, 64, 3, 1, 1, 2, True), (4, 84, 32, 8, 4, 0, 1, True),
+        (64, 9, 64, 3, 1, 0, 1, True), (128, 8, 128, 3, 1, 1, 2, True),
     ]  # fmt: skip
     for kernel, stride, padding, pool in product((2, 3, 4, 8), (1, 2, 4), (0, 1), (1, 2)):
         size = (kernel + stride + pool * 5) // 4 * 4 + stride % 3  # sizes with and without powers of two in them

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from typing import Any, final
 
 import torch
@@ -241,14 +242,14 @@ def count_kernels(setting: Setting, learner: MER) -> float | None:
 def document(rounds: int = 5, seconds: float = 0.4, quick: bool = False) -> dict[str, Any]:
     """Everything as plain JSON values."""
     check_gpu()
-    rounds, seconds = (2, 0.1) if quick else (rounds, seconds)
+    settings, rounds, seconds = (SETTINGS[:1], 2, 0.1) if quick else (SETTINGS, rounds, seconds)
     node = node_latency()
-    timings = [measure(setting, rounds, seconds) for setting in SETTINGS]
+    timings = [measure(setting, rounds, seconds) for setting in settings]
     together = replicas(rounds, seconds)
-    counted = [with_kernels(timing, setting, node) for timing, setting in zip(timings, SETTINGS, strict=True)]
+    counted = [with_kernels(timing, setting, node) for timing, setting in zip(timings, settings, strict=True)]
     about = torch.cuda.get_device_properties(GPU)
     return {
-        "device": f"{about.name}, CUDA {torch.version.cuda}",
+        "device": f"{about.name}, CUDA {torch.version.cuda}, Triton {version('triton')}",
         "empty_kernel": node,
         "timings": [asdict(one) for one in counted],
         "replicas": asdict(together),

@@ -3,6 +3,7 @@
 import statistics
 import time
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from typing import Any, Final, final
 
 import torch
@@ -113,7 +114,7 @@ def document(rounds: int, seconds: float, quick: bool) -> dict[str, Any]:
     check_device(torch.device("cuda"))
     settings, rounds, seconds = (SETTINGS[:1], 2, 0.1) if quick else (SETTINGS, rounds, seconds)
     return {
-        "device": torch.cuda.get_device_name(),
+        "device": f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, Triton {version('triton')}",
         "error": error(),
         "timings": [asdict(measure(one, rounds, seconds)) for one in settings],
         "versions": versions(),

@@ -298,44 +298,45 @@ def fly(
     known = Records(folder)
     found: dict[str, Record | None] = {} if fresh else {key: known.find(key) for key in runs}
     path = folder / f".fleet-{hashlib.sha256(' '.join(runs).encode()).hexdigest()[:16]}.ckpt"
-    if fresh:
+    due = [key for key in runs if found.get(key) is None]
+    if fresh or not due:
         remove(path)
     state = _load(path) if exists(path) else None
-    due = [key for key in runs if found.get(key) is None] if state is None else state["keys"]
-    if due:
-        flight = _Flight(Fleet([runs[key] for key in due], device), path, state)
+    while due:
+        flying = due if state is None else state["keys"]
+        flight = _Flight(Fleet([runs[key] for key in flying], device), path, state)
         flight.go(report)
         for record in flight.records():
-            record.write(folder)
-            found[record.key] = record
+            if found.get(record.key) is None:
+                record.write(folder)
+                found[record.key] = record
         remove(path)
+        due, state = [key for key in due if key not in flying], None
     return [found.get(run.key) for run in started]
 
 
 def fleets(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
     """Those among the experiments that can fly, in fleets of one shape of net and stream."""
+    kinds: dict[str, object] = {}  # by all but the seed
     found: dict[object, list[Experiment]] = {}
-    kinds = {repr(kind): _kind(kind) for kind in {repr(one): one for one in map(_without_seed, experiments)}.values()}
     for one in experiments:
-        kind = kinds[repr(_without_seed(one))]
-        if kind is not None:
-            found.setdefault(kind, []).append(one)
+        name = repr(replace(one, seed=0))
+        if name not in kinds:
+            kinds[name] = _kind(one)
+        if kinds[name] is not None:
+            found.setdefault(kinds[name], []).append(one)
     return list(found.values())
-
-
-def _without_seed(experiment: Experiment) -> Experiment:
-    return replace(experiment, seed=0)
 
 
 def _kind(experiment: Experiment) -> object:
     """What the runs of one fleet have in common; None if this one cannot fly."""
+    run = replace(experiment, engine="torch").start()
     try:
-        learner = replace(experiment, engine="torch").start().learner
-        Terms.of(learner)
-        widths = _chain(learner).widths
+        Terms.of(run.learner)
+        widths = _chain(run.learner).widths
     except InputError:
         return None
-    return None if experiment.alignment else (widths, experiment.tasks, experiment.examples)
+    return None if experiment.alignment else (widths, run.stream.tasks, run.stream.total)
 
 
 @final

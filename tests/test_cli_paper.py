@@ -63,7 +63,10 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--engine", "fleet"], "needs a CUDA GPU"),
     ],
 )
-def test_a_fleet_that_cannot_fly_says_so(words: list[str], wanted: str, call: Call, tmp_path: Path) -> None:
+def test_a_fleet_that_cannot_fly_says_so(
+    words: list[str], wanted: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     answer = call(*FIVE, "--records", tmp_path, *words)
     assert answer.code == 2
     assert wanted in answer.err

@@ -301,12 +301,39 @@ def test_interrupted_while_records_are_written_only_the_last_few_seconds_are_flo
     assert len({record.key for record in found if record is not None}) == 2
 
 
+def test_a_checkpoint_that_was_left_behind(small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleets, "SAVE_EVERY", 0.0)
+    wanted = [small, replace(small, seed=1)]
+
+    def stop(seen: int, _: int) -> None:
+        if seen >= 5:
+            raise KeyboardInterrupt
+
+    first = fly(wanted[:1], tmp_path, device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        fly(wanted, tmp_path, device="cpu", report=stop)  # seed 1 alone
+    for path in tmp_path.glob("*.json"):
+        path.unlink()
+    again = fly(wanted, tmp_path, device="cpu")  # goes on with seed 1, then flies seed 0, whose record is gone
+    assert None not in again
+    assert again[0] is not None
+    assert first[0] is not None
+    assert again[0].weights == first[0].weights
+    with pytest.raises(KeyboardInterrupt):
+        fly(wanted, tmp_path, device="cpu", fresh=True, report=stop)
+    assert list(tmp_path.glob(".fleet*"))
+    assert fly(wanted, tmp_path, device="cuda") == again  # all have records: nothing flies, and the rest is removed
+    assert not list(tmp_path.glob(".fleet*"))
+
+
 def test_fleets_are_made_of_what_can_fly(small: Experiment) -> None:
     online = replace(small, learner="online", options={})
     grounded = [replace(small, learner="gem", memory_kind="ring", options={}), replace(small, alignment=3)]
     other = replace(small, tasks=4)
     given = [small, replace(small, seed=1), *grounded, online, other]
     assert fleets.fleets(given) == [[small, replace(small, seed=1), online], [other]]
+    usual = [Experiment(learner="online", stream=stream) for stream in ("rotations", "many-permutations")]
+    assert fleets.fleets(usual) == [usual[:1], usual[1:]]
 
 
 def test_a_damaged_checkpoint_is_named(small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,7 @@ def _finish(
         total += tl.load(sums + part * (outs * count * window) + pixel, mask=inside[:, None], other=0.0)
     if window > 1:
         best, place = tl.max(total, axis=1, return_indices=True)
+        best = tl.where(tl.max((total != total).to(tl.int32), axis=1) > 0, float("nan"), best)
     else:
         best, place = tl.sum(total, axis=1), tl.zeros((size,), tl.int32)
     if biased:

@@ -202,13 +202,14 @@ class CudaEngine(Engine):
         return self._steps if self.reason is None else None
 
     def _first_that_can(self, plan: Plan, table: Table, pull: Pull | None) -> "_Steps | None":
-        """With module and loss rewritten if that works, else as they are."""
-        module, loss = self.weights.module, self._plain.loss
-        fewer = streamlined(module), streamlined_loss(loss)
-        for model, its_loss in dict.fromkeys([fewer, (module, loss)] if self._fewer else [(module, loss)]):
-            steps = _Steps(self._plain, self._recorder, model, its_loss, table, plan, pull)
+        """With module and loss rewritten if that works and gives the same, else as they are."""
+        given = self.weights.module, self._plain.loss
+        fewer = streamlined(given[0]), streamlined_loss(given[1])
+        as_given = _Steps(self._plain, self._recorder, *given, table, plan, pull)
+        for parts in dict.fromkeys([fewer, given] if self._fewer else [given]):
+            steps = as_given if parts == given else _Steps(self._plain, self._recorder, *parts, table, plan, pull)
             self.reason = steps.trial(plan)
-            if self.reason is None:
+            if self.reason is None and (steps is as_given or steps.agrees_with(as_given, plan)):
                 return steps
         return None
 
@@ -313,6 +314,21 @@ class _Steps:
         finally:
             self._undo()
         return None
+
+    def agrees_with(self, other: "_Steps", plan: Plan) -> bool:
+        """Whether the other steps to the same weights through the first batch: compilers make mistakes."""
+        ours, theirs = (one._first_batch(plan) for one in (self, other))
+        return _alike(ours, theirs, self._weights.theta)
+
+    def _first_batch(self, plan: Plan) -> Tensor:
+        """The weights after stepping through it; everything is put back."""
+        piece = pieces(plan, 0)[0]
+        self._open()
+        try:
+            self._run(piece, _Chunk(plan, self._table, self._weights.theta.device), self._eager(piece))
+            return self._weights.theta.clone()
+        finally:
+            self._undo()
 
     def execute(self, plan: Plan, pull: Pull | None) -> Outcome:
         """One look at the device an example; one that fails is undone."""

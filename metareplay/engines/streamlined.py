@@ -124,11 +124,14 @@ def _window(module: nn.Module) -> int:
     """The size of a pooling window, if it is a square of a known size and windows do not overlap; else 1."""
     if type(module) is not nn.MaxPool2d or module.return_indices or module.ceil_mode:
         return 1
-    size = module.kernel_size if isinstance(module.kernel_size, tuple) else (module.kernel_size,) * 2
-    step = module.stride if isinstance(module.stride, tuple) else (module.stride,) * 2
-    plain = set(size) == set(step) and len(set(size)) == 1
-    plain = plain and module.padding in (0, (0, 0)) and module.dilation in (1, (1, 1))
-    return int(size[0]) if plain and size[0] in POOLS else 1
+    size, step = _pair(module.kernel_size), _pair(module.stride)
+    plain = size == step and size[0] == size[1] and _pair(module.padding) == (0, 0) and _pair(module.dilation) == (1, 1)
+    return size[0] if plain and size[0] in POOLS else 1
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    """Rows and columns, of what torch takes for both."""
+    return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))
 
 
 def _suits(inputs: Tensor, block: ConvBlock) -> bool:

@@ -185,6 +185,30 @@ def test_a_replay_that_does_something_else_is_noticed() -> None:
     assert_same_state(state(graphs), state(taught(EVERY["mer"](engine="torch"))))
 
 
+def test_a_rewritten_module_that_computes_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = list[nn.Module]()
+
+    class Doubled(nn.Module):
+        def __init__(self, module: nn.Module) -> None:
+            super().__init__()
+            self.module = module
+            wrong.append(self)
+
+        def forward(self, xs: Tensor) -> Tensor:
+            found: Tensor = 2 * self.module(xs)
+            return found
+
+    monkeypatch.setattr(cuda_engine, "streamlined", Doubled)
+    learner = EVERY["mer"](engine="torch")
+    assert isinstance(learner.compute, TorchEngine)
+    learner.compute = CudaEngine(learner.compute, recorder := Rerun())
+    taught(learner)
+    assert wrong
+    assert recorder.replayed > 0
+    assert learner.compute.name == "cuda"
+    assert_same_state(state(learner), state(taught(EVERY["mer"](engine="torch"))))
+
+
 def test_a_module_that_replaces_its_buffers_is_noticed() -> None:
     class Moving(nn.Module):
         def __init__(self) -> None:

@@ -100,6 +100,22 @@ def test_what_is_not_finite_is_not_hidden() -> None:
     assert torch.isnan(net(torch.full((1, 1, 2, 4), torch.nan))).all()
 
 
+@pytest.mark.parametrize("pixel", range(4))
+def test_one_pixel_that_is_not_finite_is_not_pooled_away(pixel: int) -> None:
+    images = torch.arange(4.0).view(1, 1, 2, 2)
+    images[0, 0, pixel // 2, pixel % 2] = torch.nan
+    net = nn.Sequential(nn.Conv2d(1, 2, 1), nn.ReLU(), nn.MaxPool2d(2))
+    assert torch.isnan(net(images)).all()
+    assert torch.isnan(streamlined(net)(images)).all()
+
+
+@pytest.mark.parametrize("pool", [nn.MaxPool2d(2), nn.MaxPool2d([2, 2]), nn.MaxPool2d((2, 2), [2, 2])])  # type: ignore[arg-type]
+def test_sizes_may_be_numbers_tuples_or_lists(pool: nn.Module) -> None:
+    ours = streamlined(net := nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), pool))
+    assert [type(block) for block in ours] == [ConvBlock]  # type: ignore[attr-defined]
+    alike(ours, net, torch.randn(1, 1, 9, 9))
+
+
 def chain() -> nn.Sequential:
     inner = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU())
     return nn.Sequential(
