@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from small_runs import instead_of_mnist, small_images
 
-from metareplay import fleet
+from metareplay.engines import fleet_engine
 from metareplay.paper import grid
 from metareplay.paper.best import best
 from metareplay.plots import plot_grid
@@ -22,7 +22,7 @@ def test_the_grid_is_the_paper_s() -> None:
 
 def test_a_small_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     instead_of_mnist(monkeypatch)
-    monkeypatch.setattr(fleet, "mnist", small_images)
+    monkeypatch.setattr(fleet_engine, "mnist", small_images)
     monkeypatch.setattr(grid, "GRID", {"lr": (0.1, 1e30), "beta": (1.0,), "k": (2,), "s": (1, 2)})
     sizes = {"tasks": 1, "examples": 3, "test_examples": 8, "hidden": (10, 6)}
     with pytest.warns(RuntimeWarning):  # NumPy's, at a rate of 1e30
