@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from metareplay.fleet import NAME as FLEET
 from metareplay.paper.results import VERDICTS, Result, as_markdown, metric_name, remark, summary
 from metareplay.paper.tables import Table
 from metareplay.record import Record
@@ -49,8 +50,10 @@ def provenance(records: Sequence[Record]) -> str:
         ", ".join(sorted({_of(record, *names) for record in different}))
         for names in (("commit",), ("processor",), ("python", "torch", "numpy"))
     )
+    flown = sum(record.engine == FLEET for record in different)
+    by = f"one core each, {flown} of them as fleets on a GPU" if flown else "one core each"
     return (
-        f"{len(different)} runs, {duration(seconds)} in all, one core each; {days}; commit {commits}; {machines}; "
+        f"{len(different)} runs, {duration(seconds)} in all, {by}; {days}; commit {commits}; {machines}; "
         f"Python, torch, numpy {versions}."
     )
 

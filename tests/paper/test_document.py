@@ -55,3 +55,5 @@ def test_provenance_counts_each_run_once() -> None:
     assert "3.99 9 8" in text
     assert provenance([OTHER]).startswith("1 runs, 1.8 s in all, one core each; 2026-02-01; commit c0ffee; abacus; ")
     assert "commit ?; ?" in provenance([replace(OTHER, versions={})])
+    flown = provenance([RECORD, replace(OTHER, engine="fleet")])
+    assert flown.startswith("2 runs, 3.5 s in all, one core each, 1 of them as fleets on a GPU; ")
