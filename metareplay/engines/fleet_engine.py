@@ -268,11 +268,11 @@ class Fleet:
 def check_device(device: torch.device) -> None:
     """A GPU with Triton; or the CPU, where Triton interprets the kernel (for tests: very slow)."""
     if importlib.util.find_spec("triton") is None:
-        raise InputError("engine 'fleet' needs Triton, which is not installed: pip install triton, or use engine='cpu'")
+        raise InputError("engine 'fleet' needs Triton, which is not installed: pip install triton, or use engine='auto'")
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":
         return
     if device.type != "cuda" or not torch.cuda.is_available():
-        raise InputError("engine 'fleet' needs a CUDA GPU, and torch finds none: use engine='cpu'")
+        raise InputError("engine 'fleet' needs a CUDA GPU, and torch finds none: use engine='auto'")
 
 
 def chain_of(learner: Learner) -> Chain:
