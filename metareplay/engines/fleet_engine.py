@@ -268,7 +268,7 @@ class Fleet:
 def check_device(device: torch.device) -> None:
     """A GPU with Triton; or the CPU, where Triton interprets the kernel (for tests: very slow)."""
     if importlib.util.find_spec("triton") is None:
-        raise InputError("engine 'fleet' needs Triton, which is not installed: pip install triton, or use engine='auto'")
+        raise InputError("engine 'fleet' needs Triton, which is missing: pip install triton, or use engine='auto'")
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":
         return
     if device.type != "cuda" or not torch.cuda.is_available():
