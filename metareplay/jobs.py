@@ -64,6 +64,8 @@ def carry_out_all(
     wanted = dict(zip(keys, experiments, strict=True))
     done = {} if fresh else _finished(wanted, Records(folder))
     due = sorted(wanted.keys() - done.keys(), key=lambda key: (-wanted[key][1].work(), keys.index(key)))
+    for key in done:
+        remove(_checkpoint(folder, key))  # of a run that was killed when its record had just been written
     if done:
         console.print(f"{len(done)} of {len(wanted)} runs are in {folder} already", highlight=False, soft_wrap=True)
     executor: AbstractContextManager[Executor] = nullcontext(pool) if pool is not None else ThreadPoolExecutor(jobs)
@@ -116,7 +118,7 @@ def keys_of(experiments: Sequence[Experiment]) -> list[str]:
 def carry_out(experiment: Experiment, folder: Path, fresh: bool = False, line: "_Line | None" = None) -> Record:
     """One experiment: go on from its checkpoint if there is one, show how far it is, write its record."""
     work = experiment.start()
-    work.path = folder / f".{work.key}.ckpt"
+    work.path = _checkpoint(folder, work.key)
     if fresh:
         remove(work.path)
     elif exists(work.path) and line is not None:
@@ -178,6 +180,10 @@ class _Line:
         """Take the bar away."""
         if self._task is not None:
             self._board.bar.remove_task(self._task)
+
+
+def _checkpoint(folder: Path, key: str) -> Path:
+    return folder / f".{key}.ckpt"
 
 
 def _finished(wanted: Iterable[str], records: Records) -> dict[str, Record]:

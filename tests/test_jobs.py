@@ -289,3 +289,11 @@ def test_what_a_fleet_lost_is_named(tmp_path: Path) -> None:
     assert jobs.all_of(some[:1], [record], tmp_path) == [record]
     with pytest.raises(mr.NonFiniteError, match=r"2 of 3 runs .*seeds 1, 2.*use a smaller lr, or engine cpu"):
         jobs.all_of(some, [record, None, None], tmp_path)
+
+
+def test_a_checkpoint_that_outlived_its_record_is_removed(tmp_path: Path) -> None:
+    (record,) = jobs.carry_out_all(experiments(1), tmp_path, QUIET)
+    left = tmp_path / f".{record.key}.ckpt"
+    left.write_bytes(b"killed between the record and this")
+    assert jobs.carry_out_all(experiments(1), tmp_path, QUIET) == [record]
+    assert not left.exists()
