@@ -64,8 +64,9 @@ def carry_out_all(
     wanted = dict(zip(keys, experiments, strict=True))
     done = {} if fresh else _finished(wanted, Records(folder))
     due = sorted(wanted.keys() - done.keys(), key=lambda key: (-wanted[key][1].work(), keys.index(key)))
-    for key in done:
-        remove(_checkpoint(folder, key))  # of a run that was killed when its record had just been written
+    for path in (_checkpoint(folder, key) for key in done):
+        if exists(path):  # of a run that was killed when its record had just been written
+            remove(path)
     if done:
         console.print(f"{len(done)} of {len(wanted)} runs are in {folder} already", highlight=False, soft_wrap=True)
     executor: AbstractContextManager[Executor] = nullcontext(pool) if pool is not None else ThreadPoolExecutor(jobs)
