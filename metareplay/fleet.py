@@ -50,7 +50,7 @@ def fly(
     found: dict[str, Record | None] = {} if fresh else {key: known.find(key) for key in runs}
     path = folder / f".fleet-{hashlib.sha256(' '.join(runs).encode()).hexdigest()[:16]}.ckpt"
     due = [key for key in runs if found.get(key) is None]
-    if fresh or not due:
+    if exists(path) and (fresh or not due):
         remove(path)
     state = _load(path) if exists(path) else None
     while due:

@@ -208,8 +208,8 @@ class CudaEngine(Engine):
         as_given = _Steps(self._plain, self._recorder, *given, table, plan, pull)
         for parts in dict.fromkeys([fewer, given] if self._fewer else [given]):
             steps = as_given if parts == given else _Steps(self._plain, self._recorder, *parts, table, plan, pull)
-            self.reason = steps.trial(plan)
-            if self.reason is None and (steps is as_given or steps.agrees_with(as_given, plan)):
+            self.reason = steps.trial(plan, as_given)
+            if self.reason is None:
                 return steps
         return None
 
@@ -286,8 +286,11 @@ class _Steps:
         same = (plan.together, plan.rates, strength) == (self._together, self._rates, ours)
         return same and table is self._table and not plan.balanced
 
-    def trial(self, plan: Plan) -> str | None:
-        """Step through the first batch, capture and replay it; put everything back. Why it cannot be captured."""
+    def trial(self, plan: Plan, given: "_Steps") -> str | None:
+        """Step through the first batch, capture and replay it; put everything back. Why it cannot be captured.
+
+        The module as it was given must come to the same weights: compilers make mistakes.
+        """
         chunk = _Chunk(plan, self._table, self._weights.theta.device)
         piece = pieces(plan, 0)[0]
         self._open()
@@ -307,6 +310,9 @@ class _Steps:
             self._run(piece, chunk, graph)
             if not _alike(self._weights.theta, stepped, self._start):
                 return "replaying gave other weights than stepping"
+            self._undo()
+            if given is not self and not _alike(stepped, given._first_batch(plan), self._start):
+                return "the rewritten module gave other weights"
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
@@ -314,11 +320,6 @@ class _Steps:
         finally:
             self._undo()
         return None
-
-    def agrees_with(self, other: "_Steps", plan: Plan) -> bool:
-        """Whether the other steps to the same weights through the first batch: compilers make mistakes."""
-        ours, theirs = (one._first_batch(plan) for one in (self, other))
-        return _alike(ours, theirs, self._weights.theta)
 
     def _first_batch(self, plan: Plan) -> Tensor:
         """The weights after stepping through it; everything is put back."""
