@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from metareplay.record import versions
+from metareplay.experiments.record import versions
 
 OUT = Path("results/gpu-tests.txt")
 

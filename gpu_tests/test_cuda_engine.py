@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import metareplay as mr
-from metareplay.engines.cuda_engine import CudaEngine
+from metareplay.engines.cuda.engine import CudaEngine
+from metareplay.engines.cuda.rewrite import streamlined
 from metareplay.engines.precision import full_precision
-from metareplay.engines.streamlined import streamlined
 
 CLASSES, TASKS = 5, 3
 Make = Callable[..., mr.Learner]

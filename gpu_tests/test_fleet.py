@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 
 import metareplay as mr
-from metareplay import bench_fleet
-from metareplay.experiment import Experiment
-from metareplay.fleet import Fleet, fly
-from metareplay.loop import Run
+from metareplay.bench import fleet as bench_fleet
+from metareplay.experiments.experiment import Experiment
+from metareplay.experiments.loop import Run
+from metareplay.runners.fleet.flight import Fleet, fly
 
 KINDS = (
     ("mer", {"lr": 0.03, "beta": 0.1, "k": 101, "s": 3}),
@@ -112,7 +112,7 @@ def test_records_and_resuming() -> str:
             if seen > 200:
                 raise StopError
 
-        from metareplay import fleet as module
+        from metareplay.runners.fleet import flight as module
 
         before, module.SAVE_EVERY = module.SAVE_EVERY, 0.0
         try:

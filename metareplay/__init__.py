@@ -9,8 +9,11 @@ torch.Size([5])
 """
 
 from metareplay import data, networks, streams
-from metareplay.checkpoint import load
+from metareplay._version import __version__
 from metareplay.errors import CheckpointError, DataError, InputError, MetareplayError, NonFiniteError
+from metareplay.experiments.loop import Progress, Run, run
+from metareplay.experiments.metrics import Metrics
+from metareplay.experiments.record import Record
 from metareplay.learners import (
     ER,
     EWC,
@@ -25,12 +28,9 @@ from metareplay.learners import (
     Reptile,
     TaskInput,
 )
-from metareplay.loop import Progress, Run, run
+from metareplay.learners.checkpoint import load
 from metareplay.memories import Memory, Recent, Reservoir, Ring
-from metareplay.metrics import Metrics
-from metareplay.record import Record
 from metareplay.streams import ManyPermutations, OwnStream, Permutations, Rotations, Stream
-from metareplay.version import __version__
 
 __all__ = [
     "ER",

@@ -1,6 +1,6 @@
 """`python -m metareplay`: the command line."""
 
-from metareplay.cli import main
+from metareplay.cli.app import main
 
 if __name__ == "__main__":
     main()

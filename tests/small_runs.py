@@ -14,9 +14,10 @@ import pytest
 from torch import nn
 
 import metareplay as mr
-from metareplay import cli, experiment, loop
+from metareplay import cli
 from metareplay.data import Images
-from metareplay.record import versions
+from metareplay.experiments import experiment, loop
+from metareplay.experiments.record import versions
 from metareplay.streams import images as image_streams
 
 TASKS, EXAMPLES, HELD = 3, 20, 8

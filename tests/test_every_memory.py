@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import metareplay as mr
-from metareplay.draws import Draws
+from metareplay._core.draws import Draws
 
 MEMORIES: dict[str, Callable[[], mr.Memory]] = {
     "reservoir": lambda: mr.Reservoir(8),

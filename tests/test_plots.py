@@ -10,10 +10,11 @@ from PIL import Image
 from small_runs import ALIGNED, RECORD
 
 import metareplay as mr
-from metareplay.experiment import Experiment
+from metareplay.experiments.experiment import Experiment
+from metareplay.paper.plots import plot_memory
 from metareplay.paper.results import Result
 from metareplay.paper.tables import TABLES, Cell, Published
-from metareplay.plots import plot_alignment, plot_matrices, plot_memory, plot_tasks
+from metareplay.plots import plot_alignment, plot_matrices, plot_tasks
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 100])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from metareplay.draws import Draws, Purpose
+from metareplay._core.draws import Draws, Purpose
 
 Theta = dict[str, Tensor]
 Example = tuple[Tensor, int, int]  # x, y, task

@@ -2,14 +2,14 @@
 
 import torch
 
-from metareplay.draws import Draws
+from metareplay._core.draws import Draws
+from metareplay._core.weights import Weights
 from metareplay.engines.chain import Chain, LossKind
-from metareplay.engines.cpu_engine import CpuEngine
-from metareplay.engines.cuda_engine import CudaEngine, CudaGraphs
+from metareplay.engines.cpu.engine import CpuEngine
+from metareplay.engines.cuda.engine import CudaEngine, CudaGraphs
 from metareplay.engines.engine import Engine
 from metareplay.engines.torch_engine import Loss, MakeOptimizer, TorchEngine
 from metareplay.errors import InputError
-from metareplay.weights import Weights
 
 ENGINES = ("auto", "torch", "cpu", "cuda")
 

@@ -7,9 +7,9 @@ from typing import final
 
 from torch import Tensor
 
-from metareplay.draws import Ints
-from metareplay.plan import Plan
-from metareplay.table import Table
+from metareplay._core.draws import Ints
+from metareplay._core.plan import Plan
+from metareplay._core.table import Table
 
 
 @final

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from metareplay.weights import Weights
+from metareplay._core.weights import Weights
 
 
 def scale_of(xs: Tensor) -> float:

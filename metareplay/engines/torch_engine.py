@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from metareplay.draws import Draws, Ints, Purpose
+from metareplay._core.draws import Draws, Ints, Purpose
+from metareplay._core.plan import Plan
+from metareplay._core.table import Table
+from metareplay._core.weights import Weights, reptile
 from metareplay.engines.engine import Engine, Gradients, Outcome, Pull
 from metareplay.engines.inputs import as_input
 from metareplay.engines.precision import full_precision
 from metareplay.networks import TaskModule
-from metareplay.plan import Plan
-from metareplay.table import Table
-from metareplay.weights import Weights, reptile
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 BATCH = 1000  # examples in one forward pass of `outputs`

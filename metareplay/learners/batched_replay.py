@@ -5,11 +5,12 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from metareplay.draws import Ints
+from metareplay._core.draws import Ints
+from metareplay._core.plan import Rates
 from metareplay.engines.torch_engine import MakeOptimizer
 from metareplay.learners.optimizers import OptimizerName, optimizer_maker
 from metareplay.learners.replay import ReplayLearner
-from metareplay.plan import Rates, Sampler
+from metareplay.memories.sampler import Sampler
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

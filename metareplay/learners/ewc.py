@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metareplay.checks import check_count, check_strength
-from metareplay.draws import Ints
+from metareplay._core.checks import check_count, check_strength
+from metareplay._core.draws import Ints
+from metareplay._core.plan import Plan
+from metareplay._core.table import Table
 from metareplay.engines.engine import Outcome, Pull
 from metareplay.errors import InputError, NonFiniteError
 from metareplay.learners.learner import Learner
 from metareplay.learners.predictor import Incoming
-from metareplay.plan import Plan
-from metareplay.table import Table
 
 
 @final

@@ -8,13 +8,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metareplay.checks import check_strength
+from metareplay._core.checks import check_strength
+from metareplay._core.table import Table
 from metareplay.engines.engine import Outcome
 from metareplay.learners.learner import Learner
 from metareplay.learners.predictor import Incoming
 from metareplay.memories.memory import Memory
 from metareplay.memories.ring import Ring
-from metareplay.table import Table
 
 Reals = NDArray[np.float64]
 

@@ -6,11 +6,11 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
+from metareplay._core.table import Table
 from metareplay.errors import InputError
 from metareplay.learners.online import MemorylessLearner
 from metareplay.learners.predictor import Incoming
 from metareplay.networks import Separate
-from metareplay.table import Table
 
 
 @final

@@ -9,13 +9,13 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from metareplay import checkpoint
-from metareplay.draws import Ints
+from metareplay._core.draws import Ints
+from metareplay._core.table import Table
 from metareplay.engines.engine import Outcome
 from metareplay.errors import InputError, MetareplayError, NonFiniteError
+from metareplay.learners import checkpoint
 from metareplay.learners.predictor import Array, Incoming, Predictor, Tasks, as_tensor, loss_name, one_line
 from metareplay.memories.memory import Memory
-from metareplay.table import Table
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -5,10 +5,11 @@ from typing import final
 
 import numpy as np
 
-from metareplay.checks import check_count, check_share
-from metareplay.draws import Ints
+from metareplay._core.checks import check_count, check_share
+from metareplay._core.draws import Ints
+from metareplay._core.plan import Rates
 from metareplay.learners.replay import ReplayLearner
-from metareplay.plan import Rates, Sampler
+from metareplay.memories.sampler import Sampler
 
 
 @final

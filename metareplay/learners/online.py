@@ -5,10 +5,10 @@ from typing import final
 
 import numpy as np
 
+from metareplay._core.plan import Plan
+from metareplay._core.table import Table
 from metareplay.learners.learner import Learner
 from metareplay.learners.predictor import Incoming
-from metareplay.plan import Plan
-from metareplay.table import Table
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

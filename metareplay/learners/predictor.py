@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from metareplay.checks import check_rate, real, whole
-from metareplay.draws import Draws, Ints
+from metareplay._core.checks import check_rate, real, whole
+from metareplay._core.draws import Draws, Ints
+from metareplay._core.weights import Weights
 from metareplay.engines.choose import check_engine, choose_engine
 from metareplay.engines.torch_engine import Loss, MakeOptimizer
 from metareplay.errors import InputError, MetareplayError
 from metareplay.networks import TaskModule
-from metareplay.weights import Weights
 
 Array = Tensor | NDArray[np.generic]
 Tasks = SupportsIndex | Sequence[int] | Array | None

@@ -6,14 +6,15 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from metareplay.checks import check_count
-from metareplay.draws import Ints
+from metareplay._core.checks import check_count
+from metareplay._core.draws import Ints
+from metareplay._core.plan import Plan, Rates
+from metareplay._core.table import Table
 from metareplay.learners.learner import Learner
 from metareplay.learners.predictor import Incoming
 from metareplay.memories.memory import Memory
 from metareplay.memories.reservoir import Reservoir
-from metareplay.plan import Plan, Rates, Sampler
-from metareplay.table import Table
+from metareplay.memories.sampler import Sampler
 
 ROWS = 2**18  # rows to plan at a time
 

@@ -5,12 +5,12 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from metareplay.checks import check_count, check_share
-from metareplay.draws import Purpose
+from metareplay._core.checks import check_count, check_share
+from metareplay._core.draws import Purpose
+from metareplay._core.plan import Plan, Rates
+from metareplay._core.table import Table
 from metareplay.errors import InputError, NonFiniteError
 from metareplay.learners.predictor import Array, Predictor, Tasks
-from metareplay.plan import Plan, Rates
-from metareplay.table import Table
 
 
 @final

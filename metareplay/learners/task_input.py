@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
+from metareplay._core.table import Table
 from metareplay.errors import InputError
 from metareplay.learners.online import MemorylessLearner
 from metareplay.learners.predictor import Incoming
 from metareplay.networks import TaskInputs
-from metareplay.table import Table
 
 
 @final

@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metareplay.checks import check_count, whole
-from metareplay.draws import Draws, Ints
+from metareplay._core.checks import check_count, whole
+from metareplay._core.draws import Draws, Ints
+from metareplay._core.files import write_atomically
+from metareplay._core.table import Table
 from metareplay.errors import InputError
-from metareplay.files import write_atomically
 from metareplay.streams.stream import Examples
-from metareplay.table import Table
 
 
 class Memory(ABC):

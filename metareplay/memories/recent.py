@@ -4,7 +4,7 @@ from typing import final
 
 import numpy as np
 
-from metareplay.draws import Draws, Ints
+from metareplay._core.draws import Draws, Ints
 from metareplay.memories.memory import Memory
 
 

@@ -4,7 +4,7 @@ from typing import Literal, final
 
 import numpy as np
 
-from metareplay.draws import Draws, Ints, Purpose
+from metareplay._core.draws import Draws, Ints, Purpose
 from metareplay.errors import InputError
 from metareplay.memories.memory import Memory
 
@@ -17,7 +17,7 @@ class Reservoir(Memory):
     kept with probability capacity / (N + 1)). The official code draws from 0 .. N + 1 ("official": kept with
     capacity / (N + 2), very slightly favouring old examples).
 
-    >>> from metareplay.draws import Draws
+    >>> from metareplay._core.draws import Draws
     >>> Reservoir(3).place(Draws(seed=0), tasks=np.zeros(8, np.int64))
     array([ 0,  1,  2, -1,  1,  1,  0, -1])
     """

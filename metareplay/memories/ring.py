@@ -4,8 +4,8 @@ from typing import final
 
 import numpy as np
 
-from metareplay.checks import whole
-from metareplay.draws import Draws, Ints
+from metareplay._core.checks import whole
+from metareplay._core.draws import Draws, Ints
 from metareplay.errors import InputError
 from metareplay.memories.memory import Memory
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from metareplay.fleet import NAME as FLEET
+from metareplay._core.text import duration
+from metareplay.experiments.record import Record
 from metareplay.paper.results import VERDICTS, Result, as_markdown, metric_name, remark, summary
 from metareplay.paper.tables import Table
-from metareplay.record import Record
-from metareplay.report import duration
+from metareplay.runners.fleet.flight import NAME as FLEET
 
 HEAD = """# Results: the paper's tables, our numbers beside theirs
 

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import torch
 
+from metareplay._core.files import write_text
 from metareplay.errors import MetareplayError
-from metareplay.experiment import Experiment
-from metareplay.files import write_text
-from metareplay.fleet import fly
+from metareplay.experiments.experiment import Experiment
+from metareplay.experiments.record import now, versions
 from metareplay.paper.best import best
-from metareplay.plots import plot_grid
-from metareplay.record import now, versions
+from metareplay.paper.plots import plot_grid
+from metareplay.runners.fleet.flight import fly
 
 GRID: Final[dict[str, tuple[float, ...]]] = {
     "lr": (0.01, 0.03, 0.1),

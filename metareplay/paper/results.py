@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-from metareplay.experiment import Experiment
-from metareplay.files import write_text
-from metareplay.metrics import deviation
+from metareplay._core.files import write_text
+from metareplay._core.text import deviation
+from metareplay.experiments.experiment import Experiment
+from metareplay.experiments.record import Record
 from metareplay.paper.tables import Cell, Table
-from metareplay.record import Record
 
 A_MINUTE = 9e6  # SGD steps: what a run of about a minute does
 NEAR_ZERO = 0.1  # a dot product of table 4 above minus this is no interference to speak of

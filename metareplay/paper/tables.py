@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple, final
 
-from metareplay.experiment import Experiment
+from metareplay.experiments.experiment import Experiment
 from metareplay.paper.best import MANY, PERMUTATIONS, ROTATIONS, Options, best
 
 PRINTED = {ROTATIONS: "MNIST Rotations", PERMUTATIONS: "MNIST Permutations", MANY: "Many Permutations"}

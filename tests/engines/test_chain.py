@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.nn import functional
 
 import metareplay as mr
-from metareplay.alignment import gradient_products
 from metareplay.engines.chain import Chain, LossKind
 from metareplay.engines.torch_engine import Loss
+from metareplay.experiments.alignment import gradient_products
 
 LOSSES: dict[LossKind, Loss] = {
     LossKind.CROSS_ENTROPY: functional.cross_entropy,

@@ -10,7 +10,7 @@ from torch.func import functional_call, grad
 from torch.nn import functional
 
 import metareplay as mr
-from metareplay.draws import Draws, Purpose
+from metareplay._core.draws import Draws, Purpose
 
 NET = mr.networks.mlp(4, (6,), 3, seed=0).double()
 XS = torch.rand(3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import metareplay as mr
-from metareplay.draws import Draws, Purpose
+from metareplay._core.draws import Draws, Purpose
 
 
 def make_net() -> mr.networks.MultiHead:

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 import metareplay as mr
+from metareplay._core.weights import Weights
 from metareplay.engines.torch_engine import FlatGradients
 from metareplay.learners.gem import project
-from metareplay.weights import Weights
 
 Reals = NDArray[np.float64]
 

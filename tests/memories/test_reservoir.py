@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import metareplay as mr
-from metareplay.draws import Draws
+from metareplay._core.draws import Draws
 
 Rule = Literal["paper", "official"]
 

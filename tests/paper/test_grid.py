@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from small_runs import instead_of_mnist, small_images
 
-from metareplay.engines import fleet_engine
 from metareplay.paper import grid
 from metareplay.paper.best import best
-from metareplay.plots import plot_grid
+from metareplay.paper.plots import plot_grid
+from metareplay.runners.fleet import fleet as fleet_engine
 
 
 def test_the_grid_is_the_paper_s() -> None:

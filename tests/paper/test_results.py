@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from small_runs import ALIGNED, RECORD
 
-from metareplay.experiment import Experiment
+from metareplay.experiments.experiment import Experiment
 from metareplay.paper import results
 from metareplay.paper.results import Result, needed_runs, seeds_of, shown_cells
 from metareplay.paper.tables import TABLES, Cell, Published, Table

@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 import pytest
 from small_runs import instead_of_mnist
 
-from metareplay.experiment import LEARNERS, Experiment
-from metareplay.metrics import Metrics
+from metareplay.experiments.experiment import LEARNERS, Experiment
+from metareplay.experiments.metrics import Metrics
 from metareplay.paper.best import VARIANTS, WITH_MEMORY, WITHOUT_MEMORY, best
 from metareplay.paper.tables import MODELS, PRINTED, TABLES, Cell, Published, Table
 

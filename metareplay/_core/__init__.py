@@ -1,0 +1,1 @@
+"""What everything else stands on: draws, plans, tables of examples, weights, files."""

@@ -1,0 +1,1 @@
+"""Benchmarks: what a step costs, measured against a clean torch loop in the same run."""

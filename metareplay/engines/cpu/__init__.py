@@ -1,0 +1,1 @@
+"""The compiled engine for MLPs on the CPU."""

@@ -1,0 +1,316 @@
+"""Gradients of groups of rows at the same weights, compiled, one thread: for GEM, and for steps on whole batches.
+
+GROUP examples go through the net together. The first layer goes through their inputs by pairs of pixels, so that two
+rows of weights, or of the gradient, stay in registers for all of them and zeros are skipped; the layers above are
+products of dense matrices. A past task's memory does not change, so neither do its inputs by pixel: they are kept.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from metareplay.engines.cpu.layout import CHUNK, GROUP, Array, Group, Index, Net, SparseRows, Targets, Turned, compiled
+from metareplay.engines.cpu.simd import (
+    LANES,
+    LIKE_EIGHT,
+    LIKE_SEVEN,
+    load,
+    load_eight,
+    load_rows,
+    load_span,
+    multiply_add,
+    multiply_add_each,
+    numbers,
+    splat,
+    splat_eight,
+    store,
+    store_eight,
+    store_span,
+    store_totals,
+    where_open,
+    zeros,
+)
+from metareplay.engines.cpu.steps import SPAN, fill, loss_gradient
+
+BLOCK = 512  # columns of a few dozen vectors that fit into the fastest cache
+LIKE_ONE = (0,)
+
+
+@compiled
+def group_gradients(
+    net: Net,
+    table: SparseRows,
+    writes: Array,
+    targets: Targets,
+    rows: Array,
+    shares: Array,
+    ends: Array,
+    turned: Turned,
+    group: Group,
+    found: Array,
+) -> bool:
+    """Row g * len(net.rows) + p of found = row p of the gradient over rows[ends[g] : ends[g + 1]], each by its share.
+
+    Whether every loss was finite; if not, what was found is of no use.
+    """
+    transpose_weights(net, group)
+    b = np.int64(0)
+    for g in range(len(ends) - 1):
+        for start in range(ends[g], ends[g + 1], GROUP):
+            some = rows[start : min(start + GROUP, ends[g + 1])]
+            if not is_turned(turned, b, some, writes):
+                turn(turned, b, some, writes, table)
+            if not differentiate_group(net, targets, turned, b, shares[start:], group):
+                return False
+            add_gradient(net, turned, b, group, found, g * len(net.rows), start == ends[g])
+            b += 1
+    return True
+
+
+# --- inputs by pixel
+
+
+@compiled
+def is_turned(turned: Turned, b: Index, rows: Array, writes: Array) -> bool:
+    """Whether block b is that of these rows, as they are now."""
+    if turned.counts[b] != len(rows):
+        return False
+    same = True
+    for i in range(len(rows)):
+        same = same and turned.rows[b, i] == rows[i] and turned.writes[b, i] == writes[rows[i]]
+    return same
+
+
+@compiled
+def turn(turned: Turned, b: Index, rows: Array, writes: Array, table: SparseRows) -> None:
+    """Make block b that of these rows."""
+    starts, items, values, picks = turned.starts[b], turned.items[b], turned.values[b], table.picks
+    turned.counts[b] = len(rows)
+    starts[:] = 0
+    for i in range(len(rows)):
+        r = rows[i]
+        turned.rows[b, i], turned.writes[b, i] = r, writes[r]
+        for t in range(table.counts[r] + 1):
+            starts[picks[r, t] // 2 + 2] += is_new_pair(picks, r, t)
+    for q in range(2, len(starts)):
+        starts[q] += starts[q - 1]
+    for i in range(len(rows)):
+        r = rows[i]
+        for t in range(table.counts[r] + 1):
+            q = picks[r, t] // 2
+            if is_new_pair(picks, r, t):
+                e = starts[q + 1]
+                starts[q + 1] += 1
+                items[e], values[2 * e], values[2 * e + 1] = i, 0, 0
+            values[2 * e + picks[r, t] % 2] = table.values[r, t]
+
+
+@compiled
+def is_new_pair(picks: Array, r: Index, t: Index) -> bool:
+    """Whether entry t of a row is in another pair of pixels than the entry before it."""
+    return t == 0 or picks[r, t] // 2 != picks[r, t - 1] // 2
+
+
+# --- a group's inputs and deltas in all layers
+
+
+@compiled
+def differentiate_group(net: Net, targets: Targets, turned: Turned, b: Index, shares: Array, group: Group) -> bool:
+    """group.inputs and group.deltas for block b, the losses by their shares; whether they are finite."""
+    depth, count = len(net.widths), turned.counts[b]
+    first_layer(net, turned, b, group)
+    for layer in range(1, depth):
+        n, at = net.inputs[layer], layer * GROUP
+        for i in range(at, at + count):
+            open_gates(group.inputs, i, group.inputs, i, n)
+            group.inputs[i, n] = 1
+        weights = net.rows[net.firsts[layer] :]
+        product(group.inputs[at + GROUP :], count, group.inputs[at:].T, weights, n + 1, net.outputs[layer], True)
+    n, at, finite = net.outputs[depth - 1], (depth - 1) * GROUP, True
+    for i in range(count):
+        r = turned.rows[b, i]
+        finite = loss_gradient(group.inputs, at + GROUP + i, group.deltas, at + i, n, targets, r) and finite
+        for u in range(n):
+            group.deltas[at + i, u] *= shares[i]
+    longest = len(group.transposed) // depth
+    for layer in range(depth - 1, 0, -1):
+        n, at = net.inputs[layer], layer * GROUP
+        weights = group.transposed[layer * longest :]
+        product(group.deltas[at - GROUP :], count, group.deltas[at:].T, weights, net.outputs[layer], n, True)
+        for i in range(count):
+            open_gates(group.deltas, at - GROUP + i, group.inputs, at + i, n)
+    return finite
+
+
+@compiled
+def transpose_weights(net: Net, group: Group) -> None:
+    """Above the first layer: transposed[u] = W[:, u]."""
+    depth = len(net.widths)
+    longest = len(group.transposed) // depth
+    for layer in range(1, depth):
+        for p in range(net.inputs[layer]):
+            for u in range(net.outputs[layer]):
+                group.transposed[layer * longest + u, p] = net.rows[net.firsts[layer] + p, u]
+
+
+@compiled
+def open_gates(out: Array, o: Index, gates: Array, g: Index, width: Index) -> None:
+    """out[o] = 0 where gates[g] is not positive."""
+    for j in range(0, width, LANES):
+        store(out, o, j, where_open(load(gates, g, j), load(out, o, j)))
+
+
+@compiled
+def first_layer(net: Net, turned: Turned, b: Index, group: Group) -> None:
+    """inputs[GROUP + i] = x_i'W for block b's examples i."""
+    width, column = net.outputs[0], np.int64(0)
+    for i in range(turned.counts[b]):
+        fill(group.inputs, GROUP + i, width, net.rows.dtype.type(0))
+    while column + SPAN <= width + LANES - 1:
+        first_layer_span(net, turned, b, group, column, LIKE_SEVEN)
+        column += SPAN
+    while column < width:
+        first_layer_span(net, turned, b, group, column, LIKE_ONE)
+        column += LANES
+
+
+@compiled
+def first_layer_span(net: Net, turned: Turned, b: Index, group: Group, column: Index, like: Any) -> None:
+    """The same in a few vectors of columns."""
+    for q in range(net.inputs[0] // 2 + 1):
+        weights = load_span(net.rows, 2 * q, column, like)
+        next_weights = load_span(net.rows, 2 * q + 1, column, like)
+        for e in range(turned.starts[b, q], turned.starts[b, q + 1]):
+            at = GROUP + np.int64(turned.items[b, e])
+            sums = load_span(group.inputs, at, column, like)
+            sums = multiply_add_each(splat(turned.values[b, 2 * e]), weights, sums)
+            sums = multiply_add_each(splat(turned.values[b, 2 * e + 1]), next_weights, sums)
+            store_span(group.inputs, at, column, sums)
+
+
+# --- weight gradients
+
+
+@compiled
+def add_gradient(net: Net, turned: Turned, b: Index, group: Group, found: Array, first: Index, anew: bool) -> None:
+    """found[first + p] = row p of block b's gradient, added to what is there unless it starts anew."""
+    width, column = net.outputs[0], np.int64(0)
+    while column + SPAN <= width + LANES - 1:
+        add_first_span(net, turned, b, group, found, first, anew, column, LIKE_SEVEN)
+        column += SPAN
+    while column < width:
+        add_first_span(net, turned, b, group, found, first, anew, column, LIKE_ONE)
+        column += LANES
+    for layer in range(1, len(net.widths)):
+        inputs, deltas = group.inputs[layer * GROUP :], group.deltas[layer * GROUP :]
+        part = found[first + net.firsts[layer] :]
+        product(part, net.inputs[layer] + 1, inputs, deltas, turned.counts[b], net.outputs[layer], anew)
+
+
+@compiled
+def add_first_span(
+    net: Net,
+    turned: Turned,
+    b: Index,
+    group: Group,
+    found: Array,
+    first: Index,
+    anew: bool,
+    column: Index,
+    like: Any,
+) -> None:
+    """The first layer's part, in a few vectors of columns."""
+    for q in range(net.inputs[0] // 2 + 1):
+        p = first + 2 * q
+        sums, next_sums = zeros(found, like), zeros(found, like)
+        if not anew:
+            sums, next_sums = load_span(found, p, column, like), load_span(found, p + 1, column, like)
+        for e in range(turned.starts[b, q], turned.starts[b, q + 1]):
+            there = load_span(group.deltas, turned.items[b, e], column, like)
+            sums = multiply_add_each(splat(turned.values[b, 2 * e]), there, sums)
+            next_sums = multiply_add_each(splat(turned.values[b, 2 * e + 1]), there, next_sums)
+        store_span(found, p, column, sums)
+        store_span(found, p + 1, column, next_sums)
+
+
+# --- products of dense matrices
+
+
+@compiled
+def product(out: Array, rows: Index, left: Array, right: Array, count: Index, width: Index, anew: bool) -> None:
+    """out[i] = sum_p left[p, i] right[p], added to what is there unless it starts anew; p < count, i < rows.
+
+    Eight rows and one or two vectors of columns at a time, whole ones.
+    """
+    vectors = (width + LANES - 1) // LANES
+    for v in range(0, vectors - 1, 2):
+        for i in range(0, rows, CHUNK):
+            two_columns(out, i, left, right, count, v * LANES, anew)
+    if vectors % 2:
+        for i in range(0, rows, CHUNK):
+            one_column(out, i, left, right, count, (vectors - 1) * LANES, anew)
+
+
+@compiled
+def two_columns(out: Array, i: Index, left: Array, right: Array, count: Index, column: Index, anew: bool) -> None:
+    """The same for rows i to i + 7 in two vectors of columns."""
+    sums, next_sums = zeros(out, LIKE_EIGHT), zeros(out, LIKE_EIGHT)
+    if not anew:
+        sums, next_sums = load_eight(out, i, column), load_eight(out, i, column + LANES)
+    for p in range(count):
+        x = splat_eight(left, p, i)
+        sums = multiply_add_each(load(right, p, column), x, sums)
+        next_sums = multiply_add_each(load(right, p, column + LANES), x, next_sums)
+    store_eight(out, i, column, sums)
+    store_eight(out, i, column + LANES, next_sums)
+
+
+@compiled
+def one_column(out: Array, i: Index, left: Array, right: Array, count: Index, column: Index, anew: bool) -> None:
+    """The same in one vector of columns."""
+    sums = zeros(out, LIKE_EIGHT)
+    if not anew:
+        sums = load_eight(out, i, column)
+    for p in range(count):
+        sums = multiply_add_each(load(right, p, column), splat_eight(left, p, i), sums)
+    store_eight(out, i, column, sums)
+
+
+# --- all gradients
+
+
+@compiled
+def inner_products(vectors: Array, eights: Array, block: Array, products: Array) -> None:
+    """products[a, b] += vectors[a] . vectors[b]; BLOCK columns, two a and eight b at a time."""
+    count, width = vectors.shape
+    for start in range(0, width, BLOCK):
+        for a in range(0, count, 2):
+            next_a = min(a + 1, count - 1)
+            for e in range(a // CHUNK, len(eights)):
+                others = numbers(eights, e, np.int64(0), LIKE_EIGHT)
+                sums, next_sums = zeros(vectors, LIKE_EIGHT), zeros(vectors, LIKE_EIGHT)
+                for j in range(start, min(start + BLOCK, width), LANES):
+                    there = load_rows(vectors, others, j)
+                    sums = multiply_add_each(load(vectors, a, j), there, sums)
+                    next_sums = multiply_add_each(load(vectors, next_a, j), there, next_sums)
+                store_totals(block, np.int64(0), np.int64(0), sums)
+                store_totals(block, np.int64(1), np.int64(0), next_sums)
+                for i in range(CHUNK):
+                    products[a, e * CHUNK + i] += block[0, i]
+                    if next_a > a:
+                        products[next_a, e * CHUNK + i] += block[1, i]
+    for a in range(count):
+        for b in range(a):
+            products[a, b] = products[b, a]
+
+
+@compiled
+def descend(net: Net, vectors: Array, rates: Array) -> None:
+    """W <- W - sum_i rates[i] vectors[i]; the vectors are laid out as the net's rows."""
+    width = net.rows.shape[1]
+    for p in range(len(net.rows)):
+        for j in range(0, width, LANES):
+            sum_ = load(net.rows, p, j)
+            for i in range(len(vectors)):
+                sum_ = multiply_add(splat(-rates[i]), load(vectors, i, p * width + j), sum_)
+            store(net.rows, p, j, sum_)

@@ -1,0 +1,1 @@
+"""The graph engine for any module on a CUDA device."""

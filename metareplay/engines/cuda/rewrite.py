@@ -1,0 +1,144 @@
+"""A module and its loss rewritten so that a step on one example takes few kernels; all parts are shared."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from metareplay.engines.chain import hooked
+from metareplay.networks import MultiHead
+
+POOLS = (2, 4)  # sizes of pooling windows that the kernels know
+SMALL = 2**25  # products in a convolution
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def streamlined(model: nn.Module) -> nn.Module:
+    """Conv2d, ReLU and MaxPool2d that follow each other in an nn.Sequential as one block, Linear and ReLU likewise.
+
+    The result computes the same function with the same parameters. A module with hooks is left alone.
+    """
+    if find_spec("triton") is None or any(hooked(module) for module in model.modules()):
+        return model
+    if isinstance(model, MultiHead):
+        body = streamlined(model.body)
+        return model if body is model.body else model.with_body(body)
+    return _sequence(model) if type(model) is nn.Sequential else model
+
+
+def streamlined_loss(loss: Loss) -> Loss:
+    """Cross-entropy in two kernels; any other loss as it is."""
+    return _cross_entropy if loss is functional.cross_entropy and find_spec("triton") is not None else loss
+
+
+def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    if outputs.dim() != 2 or not _single(outputs):
+        return functional.cross_entropy(outputs, labels)
+    from metareplay.engines.cuda.linear import CrossEntropy  # here, because only GPU machines have triton
+
+    apply: Any = CrossEntropy.apply
+    found: Tensor = apply(outputs, labels)
+    return found
+
+
+def _sequence(model: nn.Sequential) -> nn.Sequential:
+    parts, blocks, at = list(model), list[nn.Module](), 0
+    while at < len(parts):
+        part, following = parts[at], parts[at + 1 : at + 3]
+        relu = len(following) > 0 and type(following[0]) is nn.ReLU
+        used = 1
+        if type(part) is nn.Conv2d and _fits(part):
+            pool = _window(following[relu]) if len(following) > relu else 1
+            used += relu + (pool > 1)
+            blocks.append(ConvBlock(part, parts[at + 1 : at + used], pool, relu))
+        elif type(part) is nn.Linear:
+            used += relu
+            blocks.append(LinearBlock(part, parts[at + 1 : at + used], relu))
+        else:
+            blocks.append(_sequence(part) if type(part) is nn.Sequential else part)
+        at += used
+    changed = any(new is not old for new, old in zip(blocks, parts, strict=False))
+    return nn.Sequential(*blocks) if changed else model
+
+
+@final
+class ConvBlock(nn.Module):
+    """A convolution and what follows it; a batch of one by our kernels, any other by torch."""
+
+    def __init__(self, conv: nn.Conv2d, following: list[nn.Module], pool: int, relu: bool) -> None:
+        super().__init__()
+        self.conv, self.following = conv, nn.Sequential(*following)
+        self.pool, self.relu = pool, relu
+        self._geometries: dict[tuple[int, int], Any] = {}  # by the size of images
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """conv, ReLU, pooling."""
+        conv = self.conv
+        if inputs.dim() != 4 or not _single(inputs) or not _suits(inputs, self):
+            plain: Tensor = self.following(conv(inputs))
+            return plain
+        from metareplay.engines.cuda.convolution import ConvReluPool, Geometry
+
+        size = inputs.shape[2], inputs.shape[3]
+        if size not in self._geometries:
+            self._geometries[size] = Geometry.of(conv, self.pool, *size)
+        apply: Any = ConvReluPool.apply
+        found: Tensor = apply(inputs, conv.weight, conv.bias, self._geometries[size], self.pool, self.relu)
+        return found
+
+
+@final
+class LinearBlock(nn.Module):
+    """A linear layer and the ReLU after it; a batch of one by our kernels, any other by torch."""
+
+    def __init__(self, linear: nn.Linear, following: list[nn.Module], relu: bool) -> None:
+        super().__init__()
+        self.linear, self.following, self.relu = linear, nn.Sequential(*following), relu
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """W x + b, ReLU."""
+        linear = self.linear
+        if inputs.dim() != 2 or not _single(inputs) or inputs.shape[1] != linear.in_features:
+            plain: Tensor = self.following(linear(inputs))
+            return plain
+        from metareplay.engines.cuda.linear import LinearRelu
+
+        apply: Any = LinearRelu.apply
+        found: Tensor = apply(inputs, linear.weight, linear.bias, self.relu)
+        return found
+
+
+def _single(inputs: Tensor) -> bool:
+    return len(inputs) == 1 and inputs.dtype == torch.float32
+
+
+def _fits(conv: nn.Conv2d) -> bool:
+    plain = conv.groups == 1 and conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
+    return plain and conv.weight.dtype == torch.float32
+
+
+def _window(module: nn.Module) -> int:
+    """The size of a pooling window, if it is a square of a known size and windows do not overlap; else 1."""
+    if type(module) is not nn.MaxPool2d or module.return_indices or module.ceil_mode:
+        return 1
+    size, step = _pair(module.kernel_size), _pair(module.stride)
+    plain = size == step and size[0] == size[1] and _pair(module.padding) == (0, 0) and _pair(module.dilation) == (1, 1)
+    return size[0] if plain and size[0] in POOLS else 1
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    """Rows and columns, of what torch takes for both."""
+    return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))
+
+
+def _suits(inputs: Tensor, block: ConvBlock) -> bool:
+    """Whether anything comes out, of not too large an image: torch explains what is wrong, and is good at those."""
+    from metareplay.engines.cuda.convolution import output_size
+
+    conv = block.conv
+    down, across = output_size(conv, inputs.shape[2], inputs.shape[3])
+    small = conv.weight.numel() * down * across <= SMALL
+    return inputs.shape[1] == conv.in_channels and min(down, across) >= block.pool and small

@@ -1,0 +1,1 @@
+"""Experiments: a learner, a stream, a training loop, and the record of what came out."""

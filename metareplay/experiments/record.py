@@ -1,0 +1,226 @@
+"""The record of a run: what ran, on what, and what came out, as a small JSON file that rebuilds every table."""
+
+import hashlib
+import json
+import math
+import platform
+import subprocess
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from metareplay._core.files import exists, write_atomically
+from metareplay._version import __version__
+from metareplay.errors import MetareplayError
+from metareplay.experiments.metrics import Matrix, Metrics, needed
+
+FORMAT = 1
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Record:
+    """One finished run. `accuracy` is (T + 1, T), row 0 before training, in percent; NaN: not measured."""
+
+    learner: str
+    settings: dict[str, Any]
+    model: str
+    stream: dict[str, Any]
+    seed: int
+    engine: str
+    examples: int  # how many were learned
+    accuracy: Matrix
+    weights: str  # SHA-256 of the final weights: equal runs have equal weights, bit for bit
+    seconds: dict[str, float]  # spent learning and evaluating
+    versions: dict[str, str]
+    date: str
+    alignment: dict[str, Any] | None = None  # dot products of gradients, `Alignment.summary`; None: not measured
+
+    @property
+    def metrics(self) -> Metrics:
+        """The four metrics; NaN where the stream has no test sets."""
+        if self.accuracy.size == 0:
+            return Metrics(math.nan, math.nan, math.nan, math.nan)
+        return Metrics.of(self.accuracy)
+
+    @property
+    def ra(self) -> float:
+        """Retained accuracy: mean over tasks at the end."""
+        return self.metrics.ra
+
+    @property
+    def la(self) -> float:
+        """Learning accuracy: mean over tasks, each just after it was learned."""
+        return self.metrics.la
+
+    @property
+    def bti(self) -> float:
+        """Backward transfer and interference: mean change from just after learning to the end."""
+        return self.metrics.bti
+
+    @property
+    def fti(self) -> float:
+        """Forward transfer and interference: mean gain on a task before learning it."""
+        return self.metrics.fti
+
+    @property
+    def dot(self) -> float:
+        """The mean dot product of an example's gradient with past ones; NaN where it was not measured."""
+        found = self.alignment["mean"] if self.alignment else None
+        return math.nan if found is None else float(found)
+
+    @property
+    def key(self) -> str:
+        """A short hash of what was run; results do not enter it."""
+        samples = self.alignment["samples"] if self.alignment else 0
+        return run_key(self.learner, self.settings, self.model, self.stream, samples, more_than_needed(self.accuracy))
+
+    @property
+    def name(self) -> str:
+        """What its files are called: <learner>-<stream>-seed<seed>-<key>."""
+        return f"{self.learner}-{self.stream.get('stream', 'own')}-seed{self.seed}-{self.key}"
+
+    def __eq__(self, other: object) -> bool:
+        """All of it is equal; not measured equals not measured."""
+        return isinstance(other, Record) and self.to_json() == other.to_json()
+
+    def to_json(self, *, compact: bool = False) -> dict[str, Any]:
+        """Plain JSON values: the metrics, then everything else; null where something was not measured.
+
+        Compact, a matrix of which only what the metrics need was measured is four short rows.
+        """
+        metrics = {name: _number(value) for name, value in asdict(self.metrics).items()}
+        parts = {f.name: getattr(self, f.name) for f in fields(self)}
+        if compact and np.array_equal(~np.isnan(self.accuracy), needed(self.accuracy.shape[1])):
+            parts["accuracy"] = {name: values.round(9).tolist() for name, values in _ends(self.accuracy).items()}
+        else:
+            parts["accuracy"] = [[_number(value) for value in row] for row in self.accuracy.tolist()]
+        return {"format": FORMAT, "key": self.key, **metrics, **parts}
+
+    def write(self, folder: str | Path) -> Path:
+        """Write the record as <name>.json, whole or not at all; a file there that is no such record is left alone."""
+        path = Path(folder) / f"{self.name}.json"
+        if exists(path) and not _replaceable(path):
+            path = path.with_name(f"format{FORMAT}-{path.name}")
+        with write_atomically(path) as file:
+            file.write(json.dumps(self.to_json(), indent=1).encode())
+        return path
+
+    @staticmethod
+    def from_json(parts: dict[str, Any]) -> "Record":
+        """The record that `to_json` gave."""
+        if parts["format"] != FORMAT:
+            raise MetareplayError(f"a record of format {parts['format']}: this version reads format {FORMAT}")
+        parts = {"alignment": None} | parts  # earlier records have none
+        kept = {f.name: parts[f.name] for f in fields(Record)}
+        return Record(**kept | {"accuracy": _matrix(parts["accuracy"])})
+
+    @staticmethod
+    def read(path: str | Path) -> "Record":
+        """A record from its file."""
+        try:
+            return Record.from_json(json.loads(Path(path).read_text()))
+        except FileNotFoundError as error:
+            raise MetareplayError(f"no record at {path}: check the path") from error
+        except MetareplayError as error:
+            raise MetareplayError(f"{path} is {error}") from error
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise MetareplayError(f"{path} is damaged or is no record: delete it and run again") from error
+
+
+def run_key(
+    learner: str,
+    settings: dict[str, Any],
+    model: str,
+    stream: dict[str, Any],
+    alignment: int = 0,
+    full_matrix: bool = False,
+) -> str:
+    """A short hash of learner, settings (the seed among them), model and stream; any engine gives the same run.
+
+    A run that compares gradients, or measures more than the metrics need, is another one.
+    """
+    what: list[object] = [learner, {k: v for k, v in settings.items() if k != "engine"}, model, stream]
+    what += [{"alignment": alignment}] if alignment else []
+    what += ["full matrix"] if full_matrix else []
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@cache
+def versions() -> dict[str, str]:
+    """What the run stood on, as it was when first asked."""
+    return {
+        "metareplay": __version__,
+        "commit": _commit(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+    }
+
+
+def _commit() -> str:
+    """The commit this package is checked out at, "+" if there are changes; empty where it is installed without one."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return ""
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty=+", "--abbrev=10", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _processor() -> str:
+    """The CPU's name, where the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def now() -> str:
+    """The date and time, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _replaceable(path: Path) -> bool:
+    """Whether a file is a record of this format: not damaged, nor one that another version may read."""
+    try:
+        Record.read(path)
+    except MetareplayError:
+        return False
+    return True
+
+
+def more_than_needed(accuracy: Matrix) -> bool:
+    """Whether more was measured than the metrics need."""
+    return bool((~np.isnan(accuracy) & ~needed(accuracy.shape[1])).any())
+
+
+def _ends(accuracy: Matrix) -> dict[str, Matrix]:
+    """What the metrics need: the first row, each task just before and just after it was learned, the last row."""
+    before, after = np.diag(accuracy[:-1]), np.diag(accuracy[1:])
+    return {"first": accuracy[0], "before": before, "after": after, "last": accuracy[-1]}
+
+
+def _matrix(written: Any) -> Matrix:
+    """The accuracies, from either form of `to_json`."""
+    if isinstance(written, dict):
+        tasks = len(written["first"])
+        each, accuracy = np.arange(tasks), np.full((tasks + 1, tasks), math.nan)
+        accuracy[each, each], accuracy[each + 1, each] = written["before"], written["after"]
+        accuracy[0], accuracy[-1] = written["first"], written["last"]
+        return accuracy
+    return np.array([[math.nan if value is None else value for value in row] for row in written], np.float64)
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,31 @@
+"""The paper's network for MNIST: a multi-layer perceptron."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import nn
+
+from metareplay.errors import InputError
+from metareplay.networks.initial import glorot, linear
+
+
+def mlp(inputs: int, hidden: Sequence[int], outputs: int, seed: int = 0) -> nn.Sequential:
+    """A chain of Linear and ReLU layers: Glorot uniform weights, zero biases, as in the paper's experiments.
+
+    >>> mlp(784, (100, 100), 10)
+    Sequential(
+      (0): Flatten(start_dim=1, end_dim=-1)
+      (1): Linear(in_features=784, out_features=100, bias=True)
+      (2): ReLU()
+      (3): Linear(in_features=100, out_features=100, bias=True)
+      (4): ReLU()
+      (5): Linear(in_features=100, out_features=10, bias=True)
+    )
+    """
+    widths = (inputs, *hidden, outputs)
+    if min(widths) < 1:
+        raise InputError(f"an MLP of widths {widths}: every layer needs at least one unit")
+    layers: list[nn.Module] = [nn.Flatten()]
+    for width, following in pairwise(widths):
+        layers += [linear(width, following), nn.ReLU()]
+    return glorot(nn.Sequential(*layers[:-1]), seed)

@@ -1,0 +1,79 @@
+"""Pictures of the paper's tables."""
+
+from collections.abc import Sequence
+from itertools import cycle, product
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from metareplay.paper.results import Result
+from metareplay.plots import new_figure, save_figure
+
+MARKERS: Final = "os^vDPX<>*h"  # one more than there are colours: colour and marker together are a model's own
+
+
+def plot_memory(found: Sequence[Result], path: Path, title: str) -> None:
+    """Retained accuracy against memory size, a panel a stream; the paper's numbers hollow, around ours if near."""
+    chosen = [one for one in found if one.cell.metric == "ra" and one.cell.memory is not None]
+    columns = list(dict.fromkeys(one.cell.column for one in chosen))
+    models = list(dict.fromkeys(one.cell.model for one in chosen))
+    styles = {
+        model: {"color": f"C{number % 10}", "marker": marker}
+        for number, (model, marker) in enumerate(zip(models, cycle(MARKERS), strict=False))
+    }
+    figure = new_figure(1 + 4.8 * len(columns), 6)
+    panels = figure.subplots(1, len(columns), squeeze=False)[0]
+    for axes, column in zip(panels, columns, strict=True):
+        there = [one for one in chosen if one.cell.column == column]
+        held = sorted({one.cell.memory for one in there if one.cell.memory})
+        for number, (model, style) in enumerate(styles.items()):
+            points = sorted((one for one in there if one.cell.model == model), key=lambda one: one.cell.memory or 0)
+            aside = 0.7 * ((number + 0.5) / len(models) - 0.5)  # so that models stand side by side
+            at = [held.index(one.cell.memory or 0) + aside for one in points]
+            means, stds = [one.mean for one in points], [one.std or 0.0 for one in points]
+            axes.errorbar(at, means, stds, linewidth=0.8, elinewidth=1.4, capsize=2.5, markersize=4.5, **style)
+            paper = [np.nan if one.cell.published is None else one.cell.published.mean for one in points]
+            axes.plot(at, paper, linestyle="", markersize=10, markerfacecolor="none", **style)
+        axes.set(title=column, xlabel="examples in memory", xlim=(-0.5, len(held) - 0.5))
+        axes.set_xticks(range(len(held)), [str(size) for size in held])
+        for between in range(1, len(held)):
+            axes.axvline(between - 0.5, color="black", alpha=0.25, linewidth=0.7)
+        axes.grid(alpha=0.25, axis="y")
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("retained accuracy (%)")
+    for model, style in styles.items():
+        panels[0].plot([], [], linewidth=0.8, markersize=4.5, label=model, **style)
+    panels[0].plot([], [], "o", markersize=10, markerfacecolor="none", color="grey", label="hollow: the paper's")
+    figure.suptitle(title)
+    figure.legend(frameon=False, loc="outside lower center", ncols=min(4, len(columns) + 1))
+    save_figure(figure, path)
+
+
+def plot_grid(found: dict[str, Any], path: Path) -> None:
+    """Retained accuracy over a grid of settings (`paper.grid.document`): a panel for each lr and s, beta against k."""
+    ra = {(row["lr"], row["s"], row["beta"], row["k"]): row["ra"] for row in found["settings"]}
+    rates, batches, betas, sizes = (sorted({key[place] for key in ra}) for place in range(4))
+    known = sorted(value for value in ra.values() if value is not None)
+    low, high = (known[len(known) // 4], known[-1]) if known else (0, 100)
+    figure = new_figure(2.9 * len(batches) + 1.2, 2.6 * len(rates) + 0.8)
+    panels = figure.subplots(len(rates), len(batches), squeeze=False, sharex=True, sharey=True)
+    best = found["settings"][0]
+    for (row, lr), (column, s) in product(enumerate(rates), enumerate(batches)):
+        axes = panels[row, column]
+        values = np.array([[ra[lr, s, beta, k] for k in sizes] for beta in betas], np.float64)
+        shown = axes.imshow(values, vmin=low, vmax=high, cmap="viridis", aspect="auto", origin="lower")
+        for (y, beta), (x, k) in product(enumerate(betas), enumerate(sizes)):
+            value, first = ra[lr, s, beta, k], (lr, s, beta, k) == tuple(best[n] for n in ("lr", "s", "beta", "k"))
+            text = "-" if value is None else f"{value:.1f}"
+            light = value is not None and value < (low + high) / 2
+            weight = "bold" if first else "normal"
+            axes.text(x, y, text, ha="center", va="center", size=7, color="white" if light else "black", weight=weight)
+        axes.set_title(f"lr {lr:g}, s {s:g}", size=9)
+        axes.set_xticks(range(len(sizes)), [f"{k:g}" for k in sizes])
+        axes.set_yticks(range(len(betas)), [f"{beta:g}" for beta in betas])
+        axes.set(xlabel="k" if row == len(rates) - 1 else "", ylabel="beta" if column == 0 else "")
+    figure.colorbar(shown, ax=panels, label="retained accuracy (%); darkest: a quarter of all, or less", shrink=0.8)
+    seeds = len(best["seeds"])
+    figure.suptitle(f"MER on {found['stream']}, {found['memory']} memories: the paper's grid, mean of {seeds} seeds")
+    save_figure(figure, path)

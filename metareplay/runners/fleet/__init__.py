@@ -1,0 +1,1 @@
+"""Many runs of small MLPs at once on one GPU."""

