@@ -10,10 +10,9 @@ torch.Size([5])
 
 from metareplay import data, networks, streams
 from metareplay._version import __version__
+from metareplay.engines import Objective, Supervised
 from metareplay.errors import CheckpointError, DataError, InputError, MetareplayError, NonFiniteError
-from metareplay.experiments.loop import Progress, Run, run
-from metareplay.experiments.metrics import Metrics
-from metareplay.experiments.record import Record
+from metareplay.experiments import Metrics, Progress, Record, Run, run
 from metareplay.learners import (
     ER,
     EWC,
@@ -25,10 +24,11 @@ from metareplay.learners import (
     MERCurrentRate,
     MEROneBigBatch,
     Online,
+    ReplayLearner,
     Reptile,
     TaskInput,
+    load,
 )
-from metareplay.learners.checkpoint import load
 from metareplay.memories import Memory, Recent, Reservoir, Ring
 from metareplay.streams import ManyPermutations, OwnStream, Permutations, Rotations, Stream
 
@@ -50,18 +50,21 @@ __all__ = [
     "MetareplayError",
     "Metrics",
     "NonFiniteError",
+    "Objective",
     "Online",
     "OwnStream",
     "Permutations",
     "Progress",
     "Recent",
     "Record",
+    "ReplayLearner",
     "Reptile",
     "Reservoir",
     "Ring",
     "Rotations",
     "Run",
     "Stream",
+    "Supervised",
     "TaskInput",
     "__version__",
     "data",

@@ -7,7 +7,7 @@ from metareplay.errors import InputError
 
 
 def whole(name: str, value: object) -> int:
-    """A whole number as Python's int, whatever library it comes from."""
+    """Return a whole number as Python's int, whatever library it comes from."""
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError as error:
@@ -15,7 +15,7 @@ def whole(name: str, value: object) -> int:
 
 
 def real(name: str, value: object) -> float:
-    """A number as Python's float, whatever library it comes from."""
+    """Return a number as Python's float, whatever library it comes from."""
     try:
         return float(value if not isinstance(value, str) else "not a number")  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
@@ -23,24 +23,24 @@ def real(name: str, value: object) -> float:
 
 
 def check_rate(name: str, value: float) -> None:
-    """A learning rate: any positive number."""
+    """Refuse a learning rate that is not a positive number."""
     if not (math.isfinite(real(name, value)) and value > 0):
         raise InputError(f"{name}={value}: use a positive number")
 
 
 def check_share(name: str, value: float) -> None:
-    """A Reptile rate: how far to go from the old weights to the new ones."""
+    """Refuse a Reptile rate outside 0 < rate <= 1: it says how far to go from the old weights to the new ones."""
     if not 0 < real(name, value) <= 1:
         raise InputError(f"{name}={value}: a Reptile rate goes part of the way or all of it; use 0 < {name} <= 1")
 
 
 def check_strength(value: float) -> None:
-    """A weight of something in a sum: any number from 0 up."""
+    """Refuse a strength, the weight of a term in a sum, that is not a number from 0 up."""
     if not 0 <= real("strength", value) < math.inf:
         raise InputError(f"strength={value}: use a number from 0 up")
 
 
 def check_count(name: str, value: int, meaning: str) -> None:
-    """A number of things, at least one."""
+    """Refuse a number of things that is not a whole number of at least one."""
     if whole(name, value) < 1:
         raise InputError(f"{name}={value}: {meaning}; use {name} >= 1")

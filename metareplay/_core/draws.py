@@ -21,7 +21,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Purpose(IntEnum):
-    """What a draw is for; each purpose has its own, independent numbers."""
+    """Name what a draw is for; each purpose has its own, independent numbers."""
 
     KEEP = 0  # where the memory puts an example
     REPLAY = 1  # which stored examples are replayed
@@ -32,7 +32,10 @@ class Purpose(IntEnum):
 
 @final
 class Draws:
-    """Uniform integers for each example of a stream.
+    """Draw uniform numbers for each example of a stream, addressed by purpose, example and number.
+
+    Args:
+        seed: Decides every draw.
 
     >>> draws = Draws(seed=0)
     >>> draws.integers(Purpose.REPLAY, example=5, count=4, high=100)
@@ -49,25 +52,25 @@ class Draws:
         self._keys = {purpose: _mix(start + np.array([purpose], np.uint64) * _GOLDEN) for purpose in Purpose}
 
     def integers(self, purpose: Purpose, example: int, count: int, high: int) -> Ints:
-        """`count` independent integers in [0, high) for one example, with replacement."""
+        """Draw `count` independent integers in [0, high) for one example, with replacement."""
         return below(self.fractions(purpose, example, 1, count)[0], high)
 
     def each(self, purpose: Purpose, first: int, highs: Ints) -> Ints:
-        """One integer in [0, high) for each of the examples first, first + 1, ..."""
+        """Draw one integer in [0, high) for each of the examples first, first + 1, ..."""
         return below(self.fractions(purpose, first, len(highs), 1)[:, 0], highs)
 
     def fractions(self, purpose: Purpose, first: int, examples: int, count: int) -> Fractions:
-        """`count` numbers in [0, 1) for each of the examples first, first + 1, ..., one example a row."""
+        """Draw `count` numbers in [0, 1) for each of the examples first, first + 1, ..., one example per row."""
         states = self._states(purpose, np.arange(first, first + examples, dtype=np.uint64))
         words = _mix(states[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN)
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def word(self, purpose: Purpose, example: int) -> int:
-        """One 63-bit number for one example: a seed for somebody else's generator."""
+        """Draw one 63-bit number for one example: a seed for another generator."""
         return int(self._states(purpose, np.array([example], np.uint64))[0] >> np.uint64(1))
 
     def key(self, purpose: Purpose) -> int:
-        """What a purpose's draws start from: for who makes them elsewhere, on a GPU."""
+        """Return what the draws of a purpose start from: for code that reproduces them elsewhere, such as on a GPU."""
         return int(self._keys[purpose][0])
 
     def _states(self, purpose: Purpose, examples: _Words) -> _Words:
@@ -75,12 +78,12 @@ class Draws:
 
 
 def _mix(words: _Words) -> _Words:
-    """SplitMix64's output function: every bit of the result depends on every bit given."""
+    """Apply SplitMix64's output function: every bit of the result depends on every bit given."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
 
 
 def below(fractions: Fractions, high: int | Ints) -> Ints:
-    """Whole numbers in [0, high): floor(u * high), off uniform by less than high / 2**53."""
+    """Return whole numbers in [0, high), floor(u * high): uniform up to a bias below high / 2**53."""
     return (fractions * high).astype(np.int64)

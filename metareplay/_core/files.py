@@ -39,7 +39,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is such a file; no, where we may not even look."""
+    """Return whether there is such a file; False where we may not even look."""
     try:
         return path.exists()
     except OSError:

@@ -1,4 +1,4 @@
-"""Plans: what to do with a chunk of examples, as integers. Drawn first; an engine computes afterwards.
+"""Plans: what to do with a piece of the stream, as integers. Drawn first; an engine computes afterwards.
 
 In Algorithms 1 and 3 to 7 neither what is stored nor what is drawn depends on the weights, so both are settled here.
 """
@@ -15,43 +15,66 @@ from metareplay._core.draws import Ints
 @final
 @dataclass(frozen=True)
 class Rates:
-    """How far each kind of step goes."""
+    """Say how far each kind of step goes.
 
-    memory: float  # alpha, for a step on a stored example or a batch
-    current: float  # for a step on the incoming example alone: alpha, or s * alpha in Algorithm 7
-    within: float = 1.0  # beta, the Reptile line after each batch
-    across: float = 1.0  # gamma, the Reptile line after the batches of one example
+    Args:
+        memory: alpha, for a step on a stored example or on a whole batch.
+        current: The rate of a step on the incoming example alone: alpha, or s * alpha in Algorithm 7.
+        within: beta, for the Reptile line after each batch.
+        across: gamma, for the Reptile line after all batches of one example.
+    """
+
+    memory: float
+    current: float
+    within: float = 1.0
+    across: float = 1.0
 
 
 @final
 @dataclass(frozen=True)
 class Plan:
-    """For each of n examples s batches of rows of a Table, then the slot the example goes to.
+    """List, for each of n examples, s batches of table rows to learn from and the slot that the example goes to.
 
-    Batch b of example i is number i * s + b; its rows are rows[ends[number] : ends[number + 1]].
+    Batch b of example i has number i * s + b; its rows are rows[ends[number] : ends[number + 1]].
+
+    Args:
+        rows: The rows visited, one batch after the other.
+        ends: The n * s + 1 boundaries of the batches in `rows`.
+        s: Batches per example.
+        slots: The memory slot of each example; -1 for one that is not kept.
+        rates: How far steps and Reptile lines go.
+        first: The number of the first example in the stream.
+        incoming: The table row of the first example.
+        together: Take one step on the mean loss of a batch, instead of one step per row.
     """
 
-    rows: Ints  # the rows visited, one batch after the other
-    ends: Ints  # n * s + 1 boundaries in `rows`
-    s: int  # batches for each example
-    slots: Ints  # n slots, -1: not kept
+    rows: Ints
+    ends: Ints
+    s: int
+    slots: Ints
     rates: Rates
-    first: int  # the first example's number in the stream
-    incoming: int  # the first example's row in the table
-    together: bool = False  # one step on a batch's mean loss, instead of one step a row
-    balanced: bool = False  # with `together`: the sum over tasks of each task's mean loss (Algorithm 5)
+    first: int
+    incoming: int
+    together: bool = False
 
     def __len__(self) -> int:
-        """How many examples the plan is for."""
+        """Count the examples that the plan is for."""
         return len(self.slots)
 
     @staticmethod
     def once(slots: Ints, rate: float, first: int, incoming: int) -> "Plan":
-        """A step on each incoming example and on nothing else."""
+        """Plan one step on each incoming example and on nothing else.
+
+        Args:
+            slots: The slot of each example; -1 for one that is not kept.
+            rate: The rate of every step.
+            first: The number of the first example in the stream.
+            incoming: The table row of the first example.
+        """
         n, each = len(slots), np.arange(len(slots) + 1, dtype=np.int64)
         return Plan(incoming + each[:n], each, 1, slots, Rates(memory=rate, current=rate), first, incoming)
 
     def batches(self, example: int) -> list[Ints]:
-        """The rows of each batch of one example."""
+        """Return the rows of each batch of one example."""
         ends = self.ends[example * self.s : (example + 1) * self.s + 1]
         return [self.rows[start:end] for start, end in pairwise(ends.tolist())]

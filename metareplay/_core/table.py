@@ -1,36 +1,147 @@
 """One table of examples: the memory's slots first, then room for the examples that have just come in."""
 
+from abc import ABC, abstractmethod
 from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from metareplay._core.columns import Columns
 from metareplay._core.draws import Ints
+
+
+class Column(ABC):
+    """One column of a table. Implementations decide where its values live: in RAM, on a GPU, on disk."""
+
+    @abstractmethod
+    def gather(self, rows: Tensor) -> Tensor:
+        """Return a copy of these rows' values.
+
+        Args:
+            rows: Row numbers (int64), in any order, repeated or not.
+        """
+
+    @abstractmethod
+    def write(self, rows: Tensor, values: Tensor) -> None:
+        """Replace the values of these rows.
+
+        Args:
+            rows: Row numbers (int64), each at most once.
+            values: The new values, one per row.
+        """
+
+
+class Storage(ABC):
+    """Where the columns of a table are kept."""
+
+    @abstractmethod
+    def column(self, name: str, rows: int, like: Tensor) -> Column:
+        """Make an empty column.
+
+        Args:
+            name: The column's name.
+            rows: How many rows it has.
+            like: Some values of the column, whose row shape and dtype it takes over.
+        """
+
+
+@final
+class TensorColumn(Column):
+    """A column that is one preallocated tensor, in the dtype of the data (images stay uint8).
+
+    Args:
+        rows: How many rows it has.
+        like: Some values of the column, whose row shape and dtype it takes over.
+        device: Where the tensor lives.
+    """
+
+    def __init__(self, rows: int, like: Tensor, device: torch.device) -> None:
+        self.values = torch.zeros((rows, *like.shape[1:]), dtype=like.dtype, device=device)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """Return a copy of these rows' values."""
+        return self.values[rows.to(self.values.device)]
+
+    def write(self, rows: Tensor, values: Tensor) -> None:
+        """Replace the values of these rows."""
+        self.values[rows.to(self.values.device)] = values.to(self.values.device)
+
+
+@final
+class TensorStorage(Storage):
+    """Keep columns as tensors on one device.
+
+    Args:
+        device: The model's device, so that nothing has to be copied while learning.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def column(self, name: str, rows: int, like: Tensor) -> TensorColumn:
+        """Make an empty column; task ids stay on the CPU, where plans and models choose by them."""
+        return TensorColumn(rows, like, torch.device("cpu") if name == "task" else self._device)
 
 
 @final
 class Table:
-    """Rows 0 .. capacity - 1 are memory slots; row capacity + i is the i-th incoming example.
+    """Hold examples by row: rows 0 .. capacity - 1 are memory slots, row capacity + i is the i-th incoming example.
 
-    Preallocated, in the dtype of the data (images stay uint8), on the model's device. Plans name examples by row, so
-    that an engine needs this table and integers, nothing else.
+    Plans name examples by row, so that an engine needs this table and integers, nothing else. Engines read with
+    `gather`; where the values live is the storage's business.
+
+    Args:
+        capacity: How many memory slots there are.
+        room: How many incoming examples fit.
+        like: Some examples, whose columns the table takes over.
+        storage: Where the columns are kept.
     """
 
-    def __init__(self, capacity: int, room: int, xs: Tensor, ys: Tensor, device: torch.device) -> None:
-        """`capacity` slots and `room` rows for incoming examples, shaped like the rows of `xs` and `ys`."""
+    def __init__(self, capacity: int, room: int, like: Columns, storage: Storage) -> None:
         self.capacity = capacity
-        self.xs = torch.zeros((capacity + room, *xs.shape[1:]), dtype=xs.dtype, device=device)
-        self.ys = torch.zeros((capacity + room, *ys.shape[1:]), dtype=ys.dtype, device=device)
-        self.tasks = torch.zeros(capacity + room, dtype=torch.int64, device="cpu")
-        self.writes = np.zeros(capacity + room, np.int64)  # how often each row was written: who has a copy can tell
+        self.writes = np.zeros(capacity + room, np.int64)  # of each row: lets caches detect stale copies
+        self._storage = storage
+        self._columns: dict[str, Column] = {}
+        self._shapes: dict[str, torch.Size] = {}
+        for name, values in like.items():
+            self._add(name, values)
 
-    def bring(self, xs: Tensor, ys: Tensor, tasks: Tensor) -> None:
+    def __len__(self) -> int:
+        """Count the rows."""
+        return len(self.writes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(self._columns)
+
+    def column(self, name: str) -> Column:
+        """Return one column."""
+        return self._columns[name]
+
+    def shape(self, name: str) -> torch.Size:
+        """Return the shape of one row of a column."""
+        return self._shapes[name]
+
+    def gather(self, rows: Tensor) -> Columns:
+        """Return a copy of these rows, all columns.
+
+        Args:
+            rows: Row numbers (int64), in any order, repeated or not.
+        """
+        return Columns({name: column.gather(rows) for name, column in self._columns.items()})
+
+    def tasks(self, rows: Ints) -> Tensor:
+        """Return the tasks of these rows, on the CPU."""
+        return self._columns["task"].gather(torch.from_numpy(rows))
+
+    def bring(self, incoming: Columns) -> None:
         """Write incoming examples into the rows behind the slots."""
-        first, last = self.capacity, self.capacity + len(xs)
-        self.writes[first:last] += 1
-        for part, new in zip(self._parts(), (xs, ys, tasks), strict=True):
-            part[first:last] = new
+        rows = torch.arange(self.capacity, self.capacity + len(incoming), device="cpu")
+        self.writes[self.capacity : self.capacity + len(incoming)] += 1
+        for name, values in incoming.items():
+            self._columns[name].write(rows, values)
 
     def keep(self, slots: Ints) -> None:
         """Copy the i-th incoming example into slots[i] (-1: nowhere); of several for one slot the last one stays."""
@@ -38,8 +149,21 @@ class Table:
         if last:
             to, source = torch.tensor([*last.keys()], device="cpu"), torch.tensor([*last.values()], device="cpu")
             self.writes[to.numpy()] += 1
-            for part in self._parts():
-                part[to.to(part.device)] = part[source.to(part.device)]
+            for column in self._columns.values():
+                column.write(to, column.gather(source))
 
-    def _parts(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.xs, self.ys, self.tasks
+    def fill(self, name: str, rows: Tensor, values: Tensor) -> None:
+        """Write values of one column, which is made if the table does not have it yet.
+
+        Args:
+            name: The column's name.
+            rows: Row numbers (int64).
+            values: The values, one per row.
+        """
+        if name not in self._columns:
+            self._add(name, values)
+        self._columns[name].write(rows, values)
+
+    def _add(self, name: str, like: Tensor) -> None:
+        self._columns[name] = self._storage.column(name, len(self), like)
+        self._shapes[name] = like.shape[1:]

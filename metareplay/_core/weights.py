@@ -1,5 +1,6 @@
 """A module's trainable parameters as one flat vector, so that learners do vector arithmetic."""
 
+from collections.abc import Callable
 from typing import final
 
 import torch
@@ -7,14 +8,19 @@ from torch import Tensor, nn
 
 from metareplay.errors import InputError
 
+Carry = Callable[[Tensor], Tensor]
+
 
 @final
 class Weights:
-    """theta, and the gradient of the loss at theta: flat vectors whose pieces are the module's parameters.
+    """View a module's trainable parameters as one flat vector, `theta`, and their gradient as another, `gradient`.
 
     The module keeps working as before and always holds the current weights. Parameters that do not require a gradient
     are left out and never change. Buffers (BatchNorm statistics, for instance) are not weights: the module's own
-    forward pass updates them, Reptile lines leave them alone.
+    forward pass updates them, and Reptile lines leave them alone.
+
+    Args:
+        module: The module whose parameters become views of `theta`.
 
     >>> net = nn.Linear(2, 1)
     >>> weights = Weights(net)
@@ -27,35 +33,62 @@ class Weights:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        self._parameters = [p for p in module.parameters() if p.requires_grad]
-        kinds = {(p.dtype, p.device) for p in self._parameters}
+        self._take()
+
+    def _take(self) -> None:
+        """Make one vector of the module's parameters, and views of it of the parameters."""
+        named = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+        kinds = {(p.dtype, p.device) for p in named.values()}
         if len(kinds) != 1:
             found = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds)) or "none"
             raise InputError(f"trainable parameters must share one dtype and device; this model has: {found}")
-        (self.dtype, self.device) = kinds.pop()
-        if not self.dtype.is_floating_point:
-            raise InputError(f"trainable parameters are {self.dtype}: use a floating-point model")
+        dtype, device = kinds.pop()
+        if not dtype.is_floating_point:
+            raise InputError(f"trainable parameters are {dtype}: use a floating-point model")
+        self.dtype, self.device = dtype, device
+        self._names, self._parameters = list(named), list(named.values())
         self.theta = torch.cat([p.detach().reshape(-1) for p in self._parameters])
         self.gradient = torch.zeros_like(self.theta)
         for parameter, piece in zip(self._parameters, self._pieces(self.theta), strict=True):
             parameter.data = piece
 
+    def rebuild(self) -> Carry:
+        """Take over the module's parameters as they are now, after layers were added, replaced or resized.
+
+        Returns:
+            A function that carries a flat vector of the old layout (an optimizer's moment, for instance) over to the
+            new one: values of parameters that still exist stay, of a resized one the common corner, and the rest is 0.
+        """
+        shapes = {name: p.shape for name, p in zip(self._names, self._parameters, strict=True)}
+        self._take()
+
+        def carry(old: Tensor) -> Tensor:
+            pieces = dict(zip(shapes, old.split([shape.numel() for shape in shapes.values()]), strict=True))
+            new = torch.zeros_like(self.theta, dtype=old.dtype)
+            for name, piece in zip(self._names, self._pieces(new), strict=True):
+                if name in shapes and len(shapes[name]) == piece.dim():
+                    corner = tuple(map(slice, map(min, shapes[name], piece.shape)))
+                    piece[corner] = pieces[name].view(shapes[name])[corner]
+            return new
+
+        return carry
+
     def gather_gradient(self) -> None:
-        """Make every backward pass add to `gradient`; set that to zero."""
+        """Make every backward pass add to `gradient`, which is set to zero."""
         for parameter, piece in zip(self._parameters, self._pieces(self.gradient), strict=True):
             parameter.grad = piece
         self.gradient.zero_()
 
     def check(self) -> None:
-        """Refuse to go on if the model was moved or its parameters replaced behind our back."""
+        """Refuse to go on if the model was moved or its parameters were replaced behind our back."""
         at = self.theta.data_ptr()
         now = [p for p in self.module.parameters() if p.requires_grad]
         for number, parameter in enumerate(self._parameters):
             same = len(now) == len(self._parameters) and now[number] is parameter
             if not same or (parameter.data_ptr() != at and parameter.numel()):
                 raise InputError(
-                    "the model's parameters were moved or replaced after the learner was made; "
-                    "move the model first (model.to(...)), then make the learner"
+                    "the model's parameters were moved or replaced after the learner was made; move the model first "
+                    "(model.to(...)), then make the learner, or change its layers inside learner.reshaping()"
                 )
             at += parameter.numel() * parameter.element_size()
 
@@ -65,7 +98,12 @@ class Weights:
 
 
 def reptile(theta: Tensor, before: Tensor, rate: float) -> None:
-    """Reptile's line (Nichol et al., 2018), in place: theta <- before + rate * (theta - before).
+    """Move along Reptile's line (Nichol et al., 2018), in place: theta <- before + rate * (theta - before).
+
+    Args:
+        theta: The weights after some steps; changed in place.
+        before: The weights before these steps.
+        rate: How far to go from `before` to `theta`, 0 < rate <= 1.
 
     >>> theta = torch.tensor([3.0])
     >>> reptile(theta, before=torch.tensor([1.0]), rate=0.5)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from metareplay.engines.torch_engine import Loss
+from metareplay.engines.objective import Loss
 from metareplay.networks import TaskModule
 
 
@@ -100,10 +100,19 @@ class Chain:
         return (self.layers[0].in_features, *(layer.out_features for layer in self.layers))
 
     @torch.no_grad()
-    def products(self, inputs: Tensor, ys: Tensor, loss: LossKind) -> Tensor:
-        """The dot product of the gradient of the first input's loss with that of every other's.
+    def factors(self, inputs: Tensor, ys: Tensor, loss: LossKind) -> "list[tuple[Tensor, Tensor]]":
+        """Return what the gradients of each input's own loss are made of, layer by layer, the last layer first.
 
-        Of layers with inputs x and gradients d at their outputs: sum over layers of (x_i' x_j + 1) (d_i' d_j).
+        The gradient of example i at a layer with input x_i and gradient d_i at its output is d_i x_i' for the weights
+        and d_i for the bias.
+
+        Args:
+            inputs: A batch of inputs.
+            ys: Their targets.
+            loss: The loss.
+
+        Returns:
+            For each layer its inputs x and the gradients d at its outputs, one example per row.
         """
         values = [inputs.flatten(1)]
         for number, layer in enumerate(self.layers):
@@ -111,11 +120,26 @@ class Chain:
             if number + 1 < len(self.layers):
                 values[-1].relu_()
         delta = _slope(values.pop(), ys, loss)
-        found = inputs.new_zeros(len(inputs))
+        found = []
         for layer, below in zip(reversed(self.layers), reversed(values), strict=True):
-            found += (below @ below[0]).add_(1).mul_(delta @ delta[0])
+            found.append((below, delta))
             delta = (delta @ layer.weight).mul_(below > 0)
-        return found[1:]
+        return found
+
+
+def dot_products(one: list[tuple[Tensor, Tensor]], others: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """Return the dot product of one example's gradient with that of each of several others.
+
+    It is the sum over layers of (x_i' x_j + 1) (d_i' d_j); no gradient is written down.
+
+    Args:
+        one: The `Chain.factors` of a single example.
+        others: The `Chain.factors` of the others.
+    """
+    found = torch.zeros_like(others[0][0][:, 0])
+    for (x, d), (xs, ds) in zip(one, others, strict=True):
+        found += (xs @ x[0]).add_(1).mul_(ds @ d[0])
+    return found
 
 
 def _slope(outputs: Tensor, ys: Tensor, loss: LossKind) -> Tensor:

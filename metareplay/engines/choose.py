@@ -1,23 +1,32 @@
 """Which engine does the arithmetic."""
 
+from typing import Literal, get_args
+
 import torch
 
 from metareplay._core.draws import Draws
 from metareplay._core.weights import Weights
-from metareplay.engines.chain import Chain, LossKind
+from metareplay.engines.chain import Chain
 from metareplay.engines.cpu.engine import CpuEngine
-from metareplay.engines.cuda.engine import CudaEngine, CudaGraphs
+from metareplay.engines.cuda.engine import CudaEngine
+from metareplay.engines.cuda.graphs import CudaGraphs
 from metareplay.engines.engine import Engine
-from metareplay.engines.torch_engine import Loss, MakeOptimizer, TorchEngine
+from metareplay.engines.objective import Objective
+from metareplay.engines.torch_engine import TorchEngine
 from metareplay.errors import InputError
 
-ENGINES = ("auto", "torch", "cpu", "cuda")
+EngineName = Literal["auto", "torch", "cpu", "cuda"]
 
 
-def check_engine(name: str) -> None:
-    """Refuse an engine that does not exist."""
-    if name not in ENGINES:
-        raise InputError(f"engine {name!r}: use one of {', '.join(ENGINES)}")
+def check_engine(name: str) -> EngineName:
+    """Return the name of an engine; refuse one that does not exist."""
+    if name == "fleet":
+        raise InputError("engine 'fleet': a fleet is a place to run, not an engine; use --on fleet")
+    for known in get_args(EngineName):
+        if name == known:
+            found: EngineName = known
+            return found
+    raise InputError(f"engine {name!r}: use one of {', '.join(get_args(EngineName))}")
 
 
 def check_gpu() -> None:
@@ -27,40 +36,37 @@ def check_gpu() -> None:
 
 
 def choose_engine(
-    name: str,
+    name: EngineName,
     weights: Weights,
-    loss: Loss,
+    objective: Objective,
     draws: Draws,
-    clip: float | None,
-    make_optimizer: MakeOptimizer | None,
-    together: bool,
-    regression: bool,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> Engine:
-    """The engine of that name; "auto": graphs on a GPU; the compiled one where it can run this model; else torch."""
+    """Return the engine of that name.
+
+    "auto" takes graphs for a model on a GPU, the compiled engine where it can learn this model and objective, and torch
+    otherwise.
+
+    Args:
+        name: The engine asked for.
+        weights: The model's weights.
+        objective: What steps will minimise.
+        draws: The learner's random draws.
+        optimizer: An optimizer over `weights.theta` that takes the steps; None for plain SGD.
+    """
     on_gpu = weights.device.type == "cuda"
     if name == "cuda":
         check_gpu()
     if name == "cuda" and not on_gpu:
         raise InputError("engine 'cuda' needs the model on the GPU: call model.cuda() before making the learner")
-    plain = TorchEngine(weights, loss, draws, clip, make_optimizer)
+    plain = TorchEngine(weights, draws, optimizer)
     if name == "torch":
         return plain
     if on_gpu and name != "cpu":
         return CudaEngine(plain, CudaGraphs(weights.device))
-    chains, kind = Chain.by_task(weights.module), LossKind.of(loss)
-    missing = (
-        "a chain of Linear and ReLU layers, all trained" if chains is None
-        else "float32 or float64 weights on the CPU" if weights.device.type != "cpu" or weights.dtype not in _DTYPES
-        else "cross-entropy for labels, squared or Huber error for real targets"
-        if kind is None or (kind is LossKind.CROSS_ENTROPY) == regression
-        else None
-    )  # fmt: skip
-    if missing is None and chains is not None and kind is not None:
-        by_batch = make_optimizer is not None or (together and clip is not None)
-        return CpuEngine(weights, chains, kind, plain, clip, by_batch)
+    missing, chains = CpuEngine.obstacle(weights, objective), Chain.by_task(weights.module)
+    if missing is None and chains is not None:
+        return CpuEngine(weights, chains, plain)
     if name == "cpu":
         raise InputError(f"engine 'cpu' needs {missing}: use engine='auto'")
     return plain
-
-
-_DTYPES = (torch.float32, torch.float64)

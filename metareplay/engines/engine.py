@@ -10,29 +10,20 @@ from torch import Tensor
 from metareplay._core.draws import Ints
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
-
-
-@final
-@dataclass(frozen=True)
-class Pull:
-    """EWC's penalty, strength * sum_t F_t (theta - theta_t)^2 over the earlier tasks t, as two vectors."""
-
-    strength: float
-    importance: Tensor  # F = sum_t F_t
-    anchor: Tensor  # sum_t F_t theta_t
-
-    def gradient(self, theta: Tensor) -> Tensor:
-        """2 * strength * sum_t F_t (theta - theta_t)."""
-        return (self.importance * theta).sub_(self.anchor).mul_(2 * self.strength)
+from metareplay.engines.objective import Objective
 
 
 @final
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a plan: how many of its examples were learned, and what stopped it, if it was an exception.
+    """Say what became of a plan.
 
-    Fewer than planned without an error means that the next one gave a loss or weights that are not finite. Either way
-    it was undone: weights and everything else are as they were before it.
+    Fewer examples learned than planned, without an error, means that the next one gave a loss or weights that are not
+    finite. Either way it was undone: weights and everything else are as they were before it.
+
+    Args:
+        learned: How many of the plan's examples were learned.
+        error: The exception that stopped it, if there was one.
     """
 
     learned: int
@@ -40,41 +31,63 @@ class Outcome:
 
 
 class Gradients(ABC):
-    """The gradients g_1, g_2, ... of some losses at the current weights; good until the engine's next call."""
+    """The gradients g_1, g_2, ... of some losses at the current weights; valid until the engine's next call."""
 
     @abstractmethod
     def each(self) -> Tensor:
-        """One a row, flat."""
+        """Return the gradients as flat vectors, one per row."""
 
     @abstractmethod
     def products(self) -> Tensor:
-        """The inner product of every pair, in float64; what is not finite gives NaN or infinity."""
+        """Return the inner product of every pair, in float64; gradients that are not finite give NaN or infinity."""
 
     @abstractmethod
     def descend(self, rates: Tensor) -> None:
-        """theta <- theta - sum_i rates_i g_i."""
+        """Take the step theta <- theta - sum_i rates_i g_i."""
 
 
 class Engine(ABC):
-    """The arithmetic on weights."""
+    """Do the arithmetic on weights.
+
+    Attributes:
+        name: Which engine this is; where another one had to take over, which one and why.
+    """
 
     name: str
 
     @abstractmethod
-    def execute(self, plan: Plan, table: Table, pull: Pull | None = None) -> Outcome:
-        """Carry out a plan as far as it goes; what an example raises is in the outcome."""
+    def execute(self, plan: Plan, table: Table, objective: Objective) -> Outcome:
+        """Carry out a plan as far as it goes; what an example raises is in the outcome.
+
+        Args:
+            plan: The rows to visit, in order, and the rates.
+            table: The examples by row.
+            objective: What each step minimises.
+        """
 
     @abstractmethod
-    def gradients(self, table: Table, groups: list[Ints], example: int) -> Gradients:
-        """For each group of rows the gradient of its mean loss; `example` is the one being learned."""
+    def gradients(self, table: Table, groups: list[Ints], objective: Objective, example: int) -> Gradients:
+        """Compute the gradient of the loss of each of several groups of rows, without penalty and clipping.
+
+        Args:
+            table: The examples by row.
+            groups: The rows of each group.
+            objective: What the loss is.
+            example: The number of the example being learned, which seeds randomness inside the module.
+        """
 
     @abstractmethod
     def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
-        """The model's outputs for a batch of inputs, in evaluation mode."""
+        """Compute the model's outputs for a batch of inputs, in evaluation mode.
+
+        Args:
+            xs: The inputs, as they are stored.
+            tasks: The task of each input.
+        """
 
     @abstractmethod
     def healthy(self) -> bool:
-        """Whether the weights, and any statistics the module keeps, are finite."""
+        """Return whether the weights, and any statistics that the module keeps, are finite."""
 
     @abstractmethod
     def remember(self) -> Callable[[], None]:
@@ -82,8 +95,8 @@ class Engine(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
-        """What the engine must keep from one call to the next: an optimizer's moments."""
+        """Return what the engine must keep from one call to the next: an optimizer's moments."""
 
     @abstractmethod
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` gave."""
+        """Take back what `state` returned."""

@@ -3,18 +3,38 @@
 import torch
 from torch import Tensor
 
+from metareplay._core.columns import Columns
+from metareplay._core.table import Table
 from metareplay._core.weights import Weights
 
 
 def scale_of(xs: Tensor) -> float:
-    """What inputs are divided by: 255 for images in bytes."""
+    """Return what inputs are divided by: 255 for images in bytes, else 1."""
     return 255.0 if xs.dtype == torch.uint8 else 1.0
 
 
 def as_input(xs: Tensor, weights: Weights) -> Tensor:
-    """uint8 scaled to [0, 1], reals in the model's dtype, integers as they are."""
+    """Convert stored inputs: uint8 scaled to [0, 1], real numbers to the model's dtype, integers as they are.
+
+    Args:
+        xs: Stored inputs.
+        weights: The weights of the model that takes them.
+    """
     if xs.dtype == torch.uint8:
         return xs.to(weights.device, weights.dtype).div_(scale_of(xs))
     if xs.is_floating_point():
         return xs.to(weights.device, weights.dtype)
     return xs.to(weights.device)
+
+
+def gather(table: Table, rows: Tensor, weights: Weights) -> Columns:
+    """Gather rows of a table, `x` as the model takes it and everything but the task ids on the model's device.
+
+    Args:
+        table: The examples by row.
+        rows: Row numbers.
+        weights: The weights of the model.
+    """
+    found = dict(table.gather(rows).items())
+    found = {name: values if name == "task" else values.to(weights.device) for name, values in found.items()}
+    return Columns(found | {"x": as_input(found["x"], weights)})

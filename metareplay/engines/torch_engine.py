@@ -1,4 +1,4 @@
-"""The plain engine: torch autograd, any module, any loss, any device. It defines what a plan means."""
+"""The plain engine: torch autograd, any module, any objective, any device. It defines what a plan means."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -9,34 +9,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws, Ints, Purpose
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay._core.weights import Weights, reptile
-from metareplay.engines.engine import Engine, Gradients, Outcome, Pull
-from metareplay.engines.inputs import as_input
+from metareplay.engines.engine import Engine, Gradients, Outcome
+from metareplay.engines.inputs import as_input, gather
+from metareplay.engines.objective import Objective, forward
 from metareplay.engines.precision import full_precision
-from metareplay.networks import TaskModule
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-BATCH = 1000  # examples in one forward pass of `outputs`
-SMALL = 2**20  # weights
-Differentiate = Callable[[Table, Ints, bool], None]
-MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
-
-
-def forward(model: nn.Module, inputs: Tensor, tasks: Tensor) -> Tensor:
-    """The model's outputs, its head chosen by task where it has several."""
-    if isinstance(model, TaskModule):
-        outputs: Tensor = model(inputs, tasks.to(inputs.device))
-    else:
-        outputs = model(inputs)
-    return outputs
+BATCH = 1000  # examples per forward pass of `outputs`
+ONE_THREAD = 2**20  # models with fewer weights learn with one thread
+Differentiate = Callable[[Table, Ints, Objective], None]  # puts the gradient of some rows' loss into weights.gradient
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode; give every part of it back its own."""
+    """Put a model into evaluation mode; afterwards give every part of it back its own mode."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -48,7 +38,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def own_randomness(device: torch.device) -> Iterator[torch.Generator]:
-    """Lend the generator that dropout and its like use on this device; give it back as it was."""
+    """Lend the generator that dropout and its like use on this device; afterwards put back its state."""
     cuda = device.type == "cuda"
     generator = torch.cuda.default_generators[device.index or 0] if cuda else torch.default_generator
     state = generator.get_state()
@@ -60,9 +50,9 @@ def own_randomness(device: torch.device) -> Iterator[torch.Generator]:
 
 @contextmanager
 def few_threads(weights: Weights) -> Iterator[None]:
-    """One thread while a small model learns: handing single examples to several costs far more than it saves."""
+    """Use one thread while a small model learns: sharing single examples among threads costs more than it saves."""
     threads = torch.get_num_threads()
-    small = weights.theta.numel() < SMALL and threads > 1
+    small = weights.theta.numel() < ONE_THREAD and threads > 1
     if small:
         torch.set_num_threads(1)
     try:
@@ -74,37 +64,38 @@ def few_threads(weights: Weights) -> Iterator[None]:
 
 @final
 class TorchEngine(Engine):
-    """Plans by torch autograd, one small step at a time."""
+    """Execute plans by torch autograd, one small step at a time.
+
+    Args:
+        weights: The model's weights.
+        draws: The learner's random draws; randomness inside the module is seeded from them.
+        optimizer: An optimizer over `weights.theta` that takes the steps; None for plain SGD.
+        differentiate: Who computes gradients; None for autograd.
+    """
 
     name = "torch"
 
     def __init__(
         self,
         weights: Weights,
-        loss: Loss,
         draws: Draws,
-        clip: float | None = None,
-        make_optimizer: MakeOptimizer | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        differentiate: Differentiate | None = None,
     ) -> None:
-        self.weights, self.loss, self.draws, self.clip = weights, loss, draws, clip
-        buffers = weights.module.buffers()
-        self.statistics = [b for b in buffers if b.is_floating_point() and torch.isfinite(b).all()]  # of BatchNorm
-        self.optimizer = None
-        if make_optimizer is not None:
-            theta = nn.Parameter(weights.theta)  # the same storage
-            theta.grad = weights.gradient
-            self.optimizer = make_optimizer([theta])
+        self.weights, self.draws, self.optimizer = weights, draws, optimizer
+        buffers = [b for b in weights.module.buffers() if b.is_floating_point() and not b.is_meta]
+        self.statistics = [b for b in buffers if torch.isfinite(b).all()]  # of BatchNorm: to stay finite
+        self._differentiate = differentiate or self._by_autograd
 
-    def execute(
-        self, plan: Plan, table: Table, pull: Pull | None = None, differentiate: Differentiate | None = None
-    ) -> Outcome:
-        """Example by example; one that cannot be learned is undone. Another engine may do the gradients."""
+    def execute(self, plan: Plan, table: Table, objective: Objective) -> Outcome:
+        """Learn example by example; one that cannot be learned is undone."""
         with self.learning() as generator:
             for i in range(len(plan)):
                 undo = self.remember()
                 try:
                     generator.manual_seed(self.draws.word(Purpose.MODULE, plan.first + i))
-                    self._learn(plan, i, table, pull, differentiate or self._differentiate)
+                    self._arrive(plan.incoming + i, table, objective)
+                    self._learn(plan, i, table, objective)
                 except BaseException as error:
                     undo()
                     return Outcome(i, error)
@@ -113,38 +104,68 @@ class TorchEngine(Engine):
                     return Outcome(i)
         return Outcome(len(plan))
 
-    def _learn(self, plan: Plan, i: int, table: Table, pull: Pull | None, differentiate: Differentiate) -> None:
-        """Algorithm 1's loops; the other algorithms are the same loops with other batches and rates."""
+    def _learn(self, plan: Plan, i: int, table: Table, objective: Objective) -> None:
+        """Run the loops of Algorithm 1; the other algorithms are the same loops with other batches and rates."""
         theta, rates = self.weights.theta, plan.rates
         theta_a0 = theta.clone() if rates.across != 1 else theta  # with rate 1 the line changes nothing
         for batch in plan.batches(i):
             theta_w0 = theta.clone() if rates.within != 1 else theta
             for rows in [batch] if plan.together else batch[:, np.newaxis]:
                 current = not plan.together and rows[0] == plan.incoming + i
-                differentiate(table, rows, plan.balanced)
-                self._step(rates.current if current else rates.memory, pull)
+                self._differentiate(table, rows, objective)
+                self._step(rates.current if current else rates.memory, objective)
             reptile(theta, theta_w0, rates.within)
         reptile(theta, theta_a0, rates.across)
 
-    def gradients(self, table: Table, groups: list[Ints], example: int) -> Gradients:
-        """One forward and backward pass a group."""
+    def _arrive(self, row: int, table: Table, objective: Objective) -> None:
+        """Let the objective fill its own columns for an example that has just come in."""
+        if objective.stores:
+            rows = torch.tensor([row], device="cpu")
+            came = Columns({name: v for name, v in self._gather(table, rows).items() if name not in objective.stores})
+            with torch.no_grad():
+                filled = objective.arriving(self.weights.module, came)
+            for name in objective.stores:
+                table.fill(name, rows, filled[name])
+
+    def _step(self, rate: float, objective: Objective) -> None:
+        theta, gradient = self.weights.theta, self.weights.gradient
+        objective.add_penalty(gradient, theta)
+        clip_norm(gradient, objective.clip)
+        if self.optimizer is None:
+            theta.add_(gradient, alpha=-rate)
+        else:
+            self.optimizer.step()
+
+    def _by_autograd(self, table: Table, rows: Ints, objective: Objective) -> None:
+        """Put the gradient of the rows' loss into weights.gradient; NaN if the loss is not finite."""
+        loss = objective.loss(self.weights.module, self._gather(table, torch.from_numpy(rows)))
+        self.weights.gradient.zero_()
+        loss.backward()
+        if not torch.isfinite(loss):
+            self.weights.gradient.fill_(torch.nan)
+
+    def _gather(self, table: Table, rows: Tensor) -> Columns:
+        return gather(table, rows, self.weights)
+
+    def gradients(self, table: Table, groups: list[Ints], objective: Objective, example: int) -> Gradients:
+        """Make one forward and backward pass per group."""
         found = []
         with self.learning() as generator:
             generator.manual_seed(self.draws.word(Purpose.MODULE, example))
             for rows in groups:
-                self._differentiate(table, rows, balanced=False)
+                self._by_autograd(table, rows, objective)
                 found.append(self.weights.gradient.clone())
         return FlatGradients(self.weights, torch.stack(found))
 
     def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
-        """A forward pass that leaves the module as it was."""
+        """Make a forward pass that leaves the module as it was."""
         model, batches = self.weights.module, zip(xs.split(BATCH), tasks.split(BATCH), strict=True)
         device = self.weights.device
         with torch.no_grad(), evaluating(model), full_precision(device), own_randomness(device):
             return torch.cat([forward(model, as_input(some, self.weights), of) for some, of in batches])
 
     def state(self) -> dict[str, Tensor]:
-        """The optimizer's moments, flat; nothing for plain SGD."""
+        """Return the optimizer's moments, flat; nothing for plain SGD."""
         if self.optimizer is None:
             return {}
         kept = self.optimizer.state_dict()["state"].get(0, {})
@@ -157,35 +178,9 @@ class TorchEngine(Engine):
             whole["state"] = {0: {name: value.clone() for name, value in state.items()}} if state else {}
             self.optimizer.load_state_dict(whole)
 
-    def _differentiate(self, table: Table, rows: Ints, balanced: bool) -> None:
-        """Put the gradient of the rows' loss into weights.gradient; of a loss that is not finite, a NaN."""
-        index = torch.from_numpy(rows)
-        tasks, there = table.tasks[index], index.to(table.xs.device)
-        outputs = forward(self.weights.module, as_input(table.xs[there], self.weights), tasks)
-        ys = table.ys[there]
-        if balanced:
-            of_task = [(tasks == task).to(ys.device) for task in tasks.unique()]
-            loss = torch.stack([self.loss(outputs[mask], ys[mask]) for mask in of_task]).sum()
-        else:
-            loss = self.loss(outputs, ys)
-        self.weights.gradient.zero_()
-        loss.backward()
-        if not torch.isfinite(loss):
-            self.weights.gradient.fill_(torch.nan)
-
-    def _step(self, rate: float, pull: Pull | None) -> None:
-        theta, gradient = self.weights.theta, self.weights.gradient
-        if pull is not None:
-            gradient.add_(pull.gradient(theta))
-        clip_norm(gradient, self.clip)
-        if self.optimizer is None:
-            theta.add_(gradient, alpha=-rate)
-        else:
-            self.optimizer.step()
-
     @contextmanager
     def learning(self) -> Iterator[torch.Generator]:
-        """The module in training mode, gradients wanted and gathered, full float32; lends the generator."""
+        """Put the module into training mode, gather gradients, use full float32; lend the generator."""
         self.weights.check()
         self.weights.gather_gradient()
         if not self.weights.module.training:
@@ -200,12 +195,12 @@ class TorchEngine(Engine):
             yield generator
 
     def healthy(self) -> bool:
-        """Weights, statistics and moments are all finite."""
+        """Return whether weights, statistics and moments are all finite."""
         all_values = (self.weights.theta, *self.statistics, *self.state().values())
         return all(all_finite(values) for values in all_values)
 
     def remember(self) -> Callable[[], None]:
-        """Copies of the weights, the module's buffers and the optimizer's moments."""
+        """Copy the weights, the module's buffers and the optimizer's moments."""
         theta = self.weights.theta.clone()
         buffers = [buffer.clone() for buffer in self.weights.module.buffers()]
         moments = {name: value.clone() for name, value in self.state().items()}
@@ -221,39 +216,49 @@ class TorchEngine(Engine):
 
 @final
 class FlatGradients(Gradients):
-    """Gradients as the rows of one matrix."""
+    """Gradients as the rows of one matrix.
+
+    Args:
+        weights: The weights that `descend` moves.
+        rows: The matrix.
+    """
 
     def __init__(self, weights: Weights, rows: Tensor) -> None:
         self._weights, self._rows = weights, rows
 
     def each(self) -> Tensor:
-        """The matrix."""
+        """Return the matrix."""
         return self._rows
 
     def products(self) -> Tensor:
-        """G G', computed in float64 where float32 has not the range."""
+        """Return G G', computed in float64 where float32 does not have the range."""
         products = self._rows @ self._rows.T
         if self._rows.dtype != torch.float64 and not in_range(products):
             return self._rows.double() @ self._rows.double().T
         return products.double()
 
     def descend(self, rates: Tensor) -> None:
-        """theta <- theta - G' rates."""
+        """Take the step theta <- theta - G' rates."""
         self._weights.theta.sub_(rates.to(self._rows) @ self._rows)
 
 
 def all_finite(values: Tensor) -> bool:
-    """Whether every value is finite: a sum of others never is, and takes one pass; but a finite sum may overflow."""
+    """Return whether every value is finite. A finite sum says so in one pass, but sums of large values overflow."""
     return math.isfinite(values.sum()) or bool(torch.isfinite(values).all())
 
 
 def in_range(products: Tensor) -> bool:
-    """Whether float32 products neither overflowed nor lost digits to underflow."""
+    """Return whether float32 products neither overflowed nor lost digits to underflow."""
     return bool(((products.abs() > 1e-30) & torch.isfinite(products)).all())
 
 
 def clip_norm(gradient: Tensor, clip: float | None) -> None:
-    """Scale the gradient, in place, to norm min(norm, clip)."""
+    """Scale a gradient down, in place, to norm `clip` if it is longer.
+
+    Args:
+        gradient: A flat gradient.
+        clip: The largest norm; None for no limit.
+    """
     if clip is not None:
         norm = gradient.norm()
         if norm > clip:

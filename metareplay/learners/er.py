@@ -1,15 +1,50 @@
 """Experience replay with reservoir sampling: Algorithm 4 of Riemer et al. (2019)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
-from metareplay.learners.batched_replay import BatchedReplayLearner
+import torch
+from torch import nn
+
+from metareplay._core.plan import Plan
+from metareplay.learners.optimizers import OptimizerName, make_optimizer, work
+from metareplay.learners.replay import ReplayLearner, one_batch_each
+from metareplay.memories.sampler import Sampler
 
 
 @final
 @dataclass(eq=False, repr=False, kw_only=True)
-class ER(BatchedReplayLearner):
-    """One step on the mean loss of the incoming example and k - 1 from memory."""
+class ER(ReplayLearner):
+    """Take one step per incoming example, on the mean loss of the example and k - 1 from memory.
 
-    lr: float = 0.1  # alpha, the rate of the optimizer
-    k: int = 6  # examples in the batch, the incoming one included
+    Args:
+        model: Any torch module; it always holds the current weights.
+        memory: M, which examples are held: a `Reservoir` in the paper (Algorithm 3).
+        lr: alpha, the rate of the optimizer.
+        k: Examples per batch, the incoming one included (the paper's grids list k - 1).
+        optimizer: What takes the steps: "sgd", "adam" or "rmsprop".
+        seed: Decides every draw.
+        loss: The loss of (outputs, targets), a mean over the batch. None: cross-entropy, or squared error for
+            regression.
+        regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
+        clip: Scale any gradient whose norm is above this down to it. None, as in the paper: do not.
+        engine: Who does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest that can.
+    """
+
+    lr: float = 0.1
+    k: int = 6
+    optimizer: OptimizerName = "sgd"
+
+    def plan(self, memory: Sampler) -> Plan:
+        """Draw the batches of Algorithm 4."""
+        return one_batch_each(memory, self.k, self.lr)
+
+    def make_optimizer(self, theta: nn.Parameter) -> torch.optim.Optimizer | None:
+        """Make the optimizer that was named."""
+        return make_optimizer(self.optimizer, theta, self.lr)
+
+    @classmethod
+    def work_per_example(cls, settings: Mapping[str, Any]) -> float:
+        """Estimate the cost: one step per row, or torch's optimizer."""
+        return work(settings["optimizer"], settings["k"])

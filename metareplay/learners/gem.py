@@ -1,7 +1,8 @@
 """Gradient Episodic Memory (Lopez-Paz and Ranzato, 2017), one example at a time as in Riemer et al. (2019)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -9,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metareplay._core.checks import check_strength
+from metareplay._core.columns import Columns
 from metareplay._core.table import Table
 from metareplay.engines.engine import Outcome
 from metareplay.learners.learner import Learner
-from metareplay.learners.predictor import Incoming
 from metareplay.memories.memory import Memory
 from metareplay.memories.ring import Ring
 
@@ -22,30 +23,40 @@ Reals = NDArray[np.float64]
 @final
 @dataclass(eq=False, repr=False, kw_only=True)
 class GEM(Learner):
-    """A step along the gradient closest to the example's own that does not raise the loss on any past task's memory.
+    """Step along the gradient closest to the example's own that does not raise the loss on any past task's memory.
 
-    With memory=Ring(M, tasks) there is a constraint for each past task; with memory=Reservoir(M), the paper's ablation,
-    one for everything held.
+    Args:
+        model: Any torch module; it always holds the current weights.
+        memory: With `Ring(M, tasks)` there is a constraint for each past task; with `Reservoir(M)`, the paper's
+            ablation, one for everything held.
+        lr: alpha, the SGD rate.
+        strength: Memory strength: the least weight of a violated task's gradient in the step.
+        seed: Decides every draw.
+        loss: The loss of (outputs, targets), a mean over the batch. None: cross-entropy, or squared error for
+            regression.
+        regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
+        clip: Scale any gradient whose norm is above this down to it. None, as in the paper: do not.
+        engine: Who does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest that can.
     """
 
     memory: Memory = field(default_factory=lambda: Ring(500, tasks=20))
-    lr: float = 0.01  # alpha
-    strength: float = 0.0  # memory strength: the least weight of a violated task's gradients in the step
+    lr: float = 0.01
+    strength: float = 0.0
 
     def __post_init__(self) -> None:
         check_strength(self.strength)
         super().__post_init__()
         self.memory.claim()
 
-    def learn(self, incoming: Incoming, table: Table) -> None:
-        """One projected step an example."""
+    def learn(self, incoming: Columns, table: Table) -> None:
+        """Take one projected step per example."""
         for example in incoming.pieces(1):
-            table.bring(example.xs, example.ys, example.tasks)
+            table.bring(example)
             slots = self.memory.place(self.draws, example.task_ids())
-            undo = self.compute.remember()
+            undo = self.chosen_engine.remember()
             try:
-                self._step(int(example.tasks[0]), table)
-                outcome = Outcome(int(self.compute.healthy()))
+                self._step(int(example["task"][0]), table)
+                outcome = Outcome(int(self.chosen_engine.healthy()))
             except BaseException as error:
                 outcome = Outcome(0, error)
             if not outcome.learned:
@@ -53,9 +64,9 @@ class GEM(Learner):
             self.finish(outcome, slots, example, table)
 
     def _step(self, task: int, table: Table) -> None:
-        """theta <- theta - lr * projected gradient."""
-        current = np.array([table.capacity])
-        gradients = self.compute.gradients(table, [current, *self.memory.groups(task)], self.seen)
+        """Take the step theta <- theta - lr * projected gradient."""
+        groups = [np.array([table.capacity]), *self.memory.groups(task)]
+        gradients = self.chosen_engine.gradients(table, groups, self.objective, self.seen)
         products = gradients.products()
         shares = project(products, self.strength)
         if self.clip is not None:
@@ -63,23 +74,28 @@ class GEM(Learner):
         gradients.descend(self.lr * shares)
 
     @property
-    def held(self) -> Memory:
-        """M."""
+    def own_memory(self) -> Memory:
+        """The learner's memory (M)."""
         return self.memory
 
-    def slot_count(self) -> int:
-        """The whole memory."""
-        return self.memory.capacity
+    @classmethod
+    def work_per_example(cls, settings: Mapping[str, Any]) -> float:
+        """Estimate the cost: fixed costs, one gradient per past task, one pass over the memory."""
+        memory: Mapping[str, Any] = settings["memory"]
+        return float(300 + 25 * memory.get("tasks", 1) + memory["capacity"] / 20)
 
 
 def project(products: Tensor, strength: float = 0.0) -> Tensor:
-    """How much of each gradient is in GEM's step: 1 of the example's own, g, and v_t of each past task's, G_t.
+    """Return how much of each gradient is in GEM's step: 1 of the example's own, g, and v_t of each past task's, G_t.
 
     v = 0 if G g >= 0, else v >= strength that minimises |g + G' v|; at strength 0 that is the vector closest to g with
-    G (g + G' v) >= 0 (the dual of GEM's quadratic program). `products` are the inner products of the rows of (g; G), in
-    float64: nothing else is needed. After the shift u = v - strength it is a non-negative least-squares problem in as
-    many unknowns as there are tasks, solved by an active set; rank-deficient, duplicate and zero rows do no harm. What
-    is not finite gives NaN.
+    G (g + G' v) >= 0 (the dual of GEM's quadratic program). After the shift u = v - strength it is a non-negative
+    least-squares problem in as many unknowns as there are tasks, solved by an active set; rank-deficient, duplicate and
+    zero rows do no harm. Gradients that are not finite give NaN.
+
+    Args:
+        products: The inner products of the rows of (g; G), in float64; nothing else is needed.
+        strength: The least v_t where a constraint is violated.
 
     >>> g, G = torch.tensor([1.0, -1.0]).double(), torch.tensor([[0.0, 2.0]]).double()
     >>> rows = torch.cat([g[None], G])
@@ -98,7 +114,7 @@ def project(products: Tensor, strength: float = 0.0) -> Tensor:
 
 
 def _dual(products: Reals, dots: Reals) -> Reals:
-    """u >= 0 that minimises |g + G' u|, from G G' and G g.
+    """Find u >= 0 that minimises |g + G' u|, from G G' and G g.
 
     With rows scaled to length 1 and G G' = V diag(w) V' the objective is |R u + c|^2 + constant, R = w^(1/2) V' and
     c = w^(-1/2) V' G g.

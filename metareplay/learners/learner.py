@@ -1,45 +1,68 @@
 """What a learner is: it observes examples one by one, or many in order, and predicts at any time."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from metareplay._core.columns import Columns
 from metareplay._core.draws import Ints
-from metareplay._core.table import Table
+from metareplay._core.table import Table, TensorStorage
+from metareplay._core.weights import Carry
 from metareplay.engines.engine import Outcome
 from metareplay.errors import InputError, MetareplayError, NonFiniteError
 from metareplay.learners import checkpoint
-from metareplay.learners.predictor import Array, Incoming, Predictor, Tasks, as_tensor, loss_name, one_line
+from metareplay.learners.input_checks import Array, Tasks, as_tensor, one_line
+from metareplay.learners.predictor import Predictor, loss_name
 from metareplay.memories.memory import Memory
+
+PIECE = 256  # examples to learn at a time, at most; any number gives the same weights
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Learner(Predictor):
-    """The interface of all learners; an implementation says how it learns a piece of the stream: `learn`."""
+    """The interface of all learners. An implementation says how it learns a piece of the stream: `learn`.
 
-    uses_tasks: ClassVar[bool] = False  # whether learning needs task ids even if the model does not
+    Attributes:
+        uses_tasks: Whether learning needs task ids even if the model does not.
+        seen: How many examples have been learned.
+        table: The examples that the learner works on, once the first has come.
+    """
+
+    uses_tasks: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.seen = 0  # examples learned so far
+        self.seen = 0
         self.table: Table | None = None
 
     @final
     def observe(self, x: Array, y: int | float | Array, task: int | None = None) -> None:
-        """Learn from one example: x in the model's input shape, y a label (or target), the task if there is one."""
+        """Learn from one example.
+
+        Args:
+            x: An input, in the model's input shape.
+            y: Its label, or target.
+            task: Its task id, for learners and models that need one.
+        """
         self.observe_many(as_tensor("x", x)[None], as_tensor("y", y)[None], task)
 
     @final
     def observe_many(self, xs: Array, ys: Array | Sequence[int], task: Tasks = None) -> None:
-        """Learn from a chunk, in order: the very same weights as a loop over `observe`.
+        """Learn from many examples, in order: the very same weights as a loop over `observe`.
 
         Bad input raises InputError before anything is learned. An example whose loss is not finite is undone and named
-        by a NonFiniteError; those before it stay learned, those after it were not looked at.
+        by a NonFiniteError; those before it stay learned, and those after it were not looked at.
+
+        Args:
+            xs: A batch of inputs.
+            ys: Their labels, or targets.
+            task: One task id, or one for each example.
         """
         xs = as_tensor("x", xs)
         if xs.shape[:1] == (0,):
@@ -49,69 +72,137 @@ class Learner(Predictor):
             self.learn(piece, table)
 
     @final
-    def accept(self, xs: Array, ys: Array | Sequence[int], task: Tasks = None) -> tuple[Incoming, Table]:
-        """Examples, checked, and the table to `learn` them in; bad input raises InputError."""
+    def accept(self, xs: Array, ys: Array | Sequence[int], task: Tasks = None) -> tuple[Columns, Table]:
+        """Check examples; return them with the table to `learn` them in. Bad input raises InputError."""
         incoming = self._check(xs, ys, task, needs_tasks=self.uses_tasks or self._task_count() is not None)
         limit = self._task_count()
-        if limit is not None and int(incoming.tasks.max()) >= limit:
-            raise InputError(f"task {int(incoming.tasks.max())}: the memory was made for tasks 0 to {limit - 1}")
+        if limit is not None and int(incoming["task"].max()) >= limit:
+            raise InputError(f"task {int(incoming['task'].max())}: the memory was made for tasks 0 to {limit - 1}")
         if self.table is None:
-            slots, room, device = self.slot_count(), self.piece_size(), self.weights.device
-            try:
-                with torch.inference_mode(False):
-                    self.table = Table(slots, room, incoming.xs, incoming.ys, device)
-            except torch.cuda.OutOfMemoryError as error:
-                size = (slots + room) * incoming.xs[0].nbytes / 2**30
-                raise MetareplayError(
-                    f"{slots} memories of this size need {size:.1f} GiB, more than {device} has left: use a smaller "
-                    f"memory, or fewer runs at a time"
-                ) from error
-            if self.held is not None:
-                self.held.table = self.table
+            self.table = self.make_table(incoming, self.piece_size())
         return incoming, self.table
 
+    @final
+    def make_table(self, like: Columns, room: int) -> Table:
+        """Make an empty table for this learner's memory and the incoming examples.
+
+        Args:
+            like: Some examples, whose columns the table takes over.
+            room: How many incoming examples it must hold.
+        """
+        memory, slots, device = self.own_memory, self.slot_count(), self.weights.device
+        storage = (memory.storage if memory is not None else None) or TensorStorage(device)
+        try:
+            with torch.inference_mode(False):
+                table = Table(slots, room, like, storage)
+        except torch.cuda.OutOfMemoryError as error:
+            size = (slots + room) * like["x"][0].nbytes / 2**30
+            raise MetareplayError(
+                f"{slots} memories of this size need {size:.1f} GiB, more than {device} has left: use a smaller "
+                f"memory, or fewer runs at a time"
+            ) from error
+        if memory is not None:
+            memory.table = table
+        return table
+
     @abstractmethod
-    def learn(self, incoming: Incoming, table: Table) -> None:
-        """Learn from checked examples, at most `piece_size` of them."""
+    def learn(self, incoming: Columns, table: Table) -> None:
+        """Learn from checked examples, at most `piece_size` of them.
+
+        Args:
+            incoming: The examples, in order.
+            table: The table to bring them into.
+        """
 
     @property
-    @abstractmethod
-    def held(self) -> Memory | None:
+    def own_memory(self) -> Memory | None:
         """The learner's memory, if it has one."""
+        return None
 
-    @abstractmethod
     def slot_count(self) -> int:
-        """How many examples the table must hold besides the incoming ones."""
+        """Return how many examples the table must hold besides the incoming ones."""
+        return 0 if self.own_memory is None else self.own_memory.capacity
 
     def piece_size(self) -> int:
-        """How many examples to plan at a time; any number gives the same weights."""
-        return 256
+        """Return how many examples to learn at a time, at most; any number gives the same weights."""
+        return PIECE
+
+    @classmethod
+    def work_per_example(cls, settings: Mapping[str, Any]) -> float:
+        """Estimate the cost of learning one example, in SGD steps on a single example; it predicts the time left.
+
+        Args:
+            settings: The learner's options, as `settings` returns them.
+        """
+        del settings
+        return 1.0
 
     def private_state(self) -> dict[str, Tensor]:
-        """What this kind of learner remembers besides weights, memory and counts."""
+        """Return what this kind of learner remembers besides weights, memory and counts."""
         return {}
 
     def restore_private(self, state: dict[str, Tensor]) -> None:
-        """Take back what `private_state` gave."""
+        """Take back what `private_state` returned."""
         del state
+
+    def reshape_private(self, carry: Carry) -> None:
+        """Carry vectors of the size of the weights over to the model's new shape.
+
+        Args:
+            carry: Converts a flat vector from the old layout of the weights to the new one.
+        """
+        del carry
+
+    @final
+    @contextmanager
+    def reshaping(self) -> Iterator[nn.Module]:
+        """Change the model's layers in a `with` block, for instance give it a larger head; nothing learned is lost.
+
+        Memory, counts and draws go on as before. An optimizer's moments, and whatever else has the shape of the
+        weights, keep their values for parameters that stay, and start from 0 for new ones.
+        """
+        self.weights.check()
+        old, moments = self.weights.theta.shape, self.chosen_engine.state()
+        expected = self.table
+        try:
+            yield self.model
+        finally:
+            carry = self.weights.rebuild()
+            self._choose()
+            if expected is not None:
+                self.expect(expected.gather(torch.zeros(1, dtype=torch.int64))["x"])
+            state = {name: carry(value) if value.shape == old else value for name, value in moments.items()}
+            self.chosen_engine.restore(state)
+            self.reshape_private(carry)
 
     @final
     def settings(self) -> dict[str, object]:
-        """Every option with its value, as plain JSON values: what the record and the checkpoint say."""
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.name != "model"}
+        """Return every option with its value, as plain JSON values: what the record and the checkpoint say."""
+        return {f.name: plain_option(getattr(self, f.name)) for f in fields(self) if f.name != "model"}
 
     @final
     def save(self, path: str | Path) -> None:
-        """Write everything needed to continue bit for bit; `metareplay.load(path, model)` reads it."""
+        """Write everything needed to continue bit for bit; `metareplay.load(path, model)` reads it.
+
+        Args:
+            path: The file to write.
+        """
         checkpoint.save(self, Path(path))
 
     @final
-    def finish(self, outcome: Outcome, slots: Ints, incoming: Incoming, table: Table) -> None:
-        """Store and count the examples that were learned; name the next, if it could not be."""
+    def finish(self, outcome: Outcome, slots: Ints, incoming: Columns, table: Table) -> None:
+        """Store and count the examples that were learned; name the next one if it could not be.
+
+        Args:
+            outcome: What the engine did.
+            slots: The slot that each example goes to.
+            incoming: The examples.
+            table: The table that they were brought into.
+        """
         done = outcome.learned
         table.keep(slots[:done])
-        if self.held is not None:
-            self.held.keep(slots[:done], incoming.task_ids()[:done])
+        if self.own_memory is not None:
+            self.own_memory.keep(slots[:done], incoming.task_ids()[:done])
         self.seen += done
         if isinstance(outcome.error, Exception) and not isinstance(outcome.error, MetareplayError):
             raise InputError(
@@ -121,19 +212,20 @@ class Learner(Predictor):
             raise outcome.error
         if done < len(incoming):
             raise NonFiniteError(
-                f"example {self.seen} of the stream (label {incoming.ys[done].tolist()}) made the loss or the weights "
-                f"not finite; it was undone: use a smaller lr or set clip, then go on with the next example"
+                f"example {self.seen} of the stream (label {incoming['y'][done].tolist()}) made the loss or the "
+                f"weights not finite; it was undone: use a smaller lr or set clip, then go on with the next example"
             )
 
     def _task_count(self) -> int | None:
-        return self.held.task_count if self.held is not None else None
+        return self.own_memory.task_count if self.own_memory is not None else None
 
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value}" for name, value in self.settings().items())
         return f"{type(self).__name__}({options})"
 
 
-def _plain(value: object) -> object:
+def plain_option(value: object) -> object:
+    """Return an option's value as a plain JSON value: a memory as its settings, a loss as its name."""
     if isinstance(value, Memory):
         return value.settings()
     if callable(value):

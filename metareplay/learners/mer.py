@@ -1,13 +1,11 @@
 """Meta-Experience Replay: Algorithm 1 of Riemer et al. (2019)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
-
-import numpy as np
+from typing import Any, final
 
 from metareplay._core.checks import check_count, check_share
-from metareplay._core.draws import Ints
-from metareplay._core.plan import Rates
+from metareplay._core.plan import Plan, Rates
 from metareplay.learners.replay import ReplayLearner
 from metareplay.memories.sampler import Sampler
 
@@ -15,11 +13,32 @@ from metareplay.memories.sampler import Sampler
 @final
 @dataclass(eq=False, repr=False, kw_only=True)
 class MER(ReplayLearner):
-    """Replay with Reptile steps within and across batches, which favours gradients that point the same way.
+    """Replay with Reptile lines within and across batches, which favours gradients that point the same way.
 
-    For each incoming example, s batches B_1 .. B_s of the example itself and k - 1 from memory; for each batch
-        theta_W <- theta,  k times: theta_W <- SGD(B_i[j], theta_W, lr),  theta <- theta + beta (theta_W - theta)
-    and after all of them theta <- theta_A + gamma (theta - theta_A), theta_A being the weights before the example.
+    For each incoming example:
+
+        theta_A <- theta
+        for each of s batches B_i, the example itself and k - 1 from memory:
+            theta_W <- theta
+            for j = 1 .. k:  theta <- SGD(B_i[j], theta, lr)
+            theta <- theta_W + beta (theta - theta_W)
+        theta <- theta_A + gamma (theta - theta_A)
+        offer the example to the memory
+
+    Args:
+        model: Any torch module; it always holds the current weights.
+        memory: M, which examples are held: a `Reservoir` in the paper (Algorithm 3).
+        lr: alpha, the SGD rate inside a batch.
+        beta: Reptile rate within a batch: how far to go along the steps of one batch, 0 < beta <= 1.
+        gamma: Reptile rate across the batches of one example, 0 < gamma <= 1.
+        s: Batches per incoming example.
+        k: Examples per batch, the incoming one included (the paper's grids list k - 1).
+        seed: Decides every draw.
+        loss: The loss of (outputs, targets), a mean over the batch. None: cross-entropy, or squared error for
+            regression.
+        regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
+        clip: Scale any gradient whose norm is above this down to it. None, as in the paper: do not.
+        engine: Who does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest that can.
 
     >>> import torch, metareplay as mr
     >>> learner = mr.MER(mr.networks.mlp(4, (8,), 3), memory=mr.Reservoir(10), lr=0.1, beta=0.03, s=2, k=5)
@@ -28,10 +47,10 @@ class MER(ReplayLearner):
     (10, 20)
     """
 
-    lr: float = 0.1  # alpha, the SGD rate inside a batch
-    beta: float = 0.01  # Reptile rate within a batch
-    gamma: float = 1.0  # Reptile rate across the batches of one example
-    s: int = 10  # batches for each incoming example
+    lr: float = 0.1
+    beta: float = 0.01
+    gamma: float = 1.0
+    s: int = 10
 
     def __post_init__(self) -> None:
         check_share("beta", self.beta)
@@ -39,16 +58,23 @@ class MER(ReplayLearner):
         check_count("s", self.s, "an example is learned with at least one batch")
         super().__post_init__()
 
-    def batches(self, current: int, memory: Sampler) -> Ints:
-        """B_1 .. B_s: the current example first, then k - 1 from memory."""
-        drawn = memory.sample(self.s, self.k - 1)
-        return np.hstack([np.full((self.s, 1), current), drawn])
+    def plan(self, memory: Sampler) -> Plan:
+        """Draw the loops of Algorithm 1; an engine takes the steps and draws the Reptile lines."""
+        for current in memory.incoming():  # for each example (x, y) of the stream
+            for drawn in memory.sample(self.s, self.k - 1):  # for each batch B_1 .. B_s
+                memory.visit(current, drawn)  # k SGD steps, then beta's line
+            memory.store()  # gamma's line, then Algorithm 3
+        return memory.plan(self.rates(), s=self.s)
 
     def rates(self) -> Rates:
-        """Every step alpha; beta within, gamma across batches."""
+        """Return alpha for every step, beta within and gamma across batches."""
         return Rates(memory=self.lr, current=self.lr, within=self.beta, across=self.gamma)
 
-    @property
-    def steps(self) -> int:
-        """s batches of k."""
+    def rows_per_example(self) -> int:
+        """Return s batches of k."""
         return self.s * self.k
+
+    @classmethod
+    def work_per_example(cls, settings: Mapping[str, Any]) -> float:
+        """Estimate the cost: s batches of k."""
+        return float(settings["s"] * settings["k"])

@@ -3,11 +3,8 @@
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
-
 from metareplay._core.checks import check_count, check_share
-from metareplay._core.draws import Ints
-from metareplay._core.plan import Rates
+from metareplay._core.plan import Plan, Rates
 from metareplay.learners.replay import ReplayLearner
 from metareplay.memories.sampler import Sampler
 
@@ -15,32 +12,44 @@ from metareplay.memories.sampler import Sampler
 @final
 @dataclass(eq=False, repr=False, kw_only=True)
 class MERCurrentRate(ReplayLearner):
-    """One batch of k - 1 from memory with the incoming example at a random place, learned at s times the rate.
+    """Learn one batch of k - 1 from memory with the incoming example at a random place, at s times the rate.
 
-    The paper's best value for its cost. (The official code does not learn the stream's very first example; we do.)
+    The best value for its cost in the paper. (The official code does not learn the stream's very first example; we do.)
+
+    Args:
+        model: Any torch module; it always holds the current weights.
+        memory: M, which examples are held: a `Reservoir` in the paper (Algorithm 3).
+        lr: alpha, the SGD rate inside the batch; the incoming example is learned at s * alpha.
+        gamma: Reptile rate: how far to go along the steps of the batch, 0 < gamma <= 1.
+        s: How many times the rate the incoming example gets.
+        k: Examples per batch, the incoming one included (the paper's grids list k - 1).
+        seed: Decides every draw.
+        loss: The loss of (outputs, targets), a mean over the batch. None: cross-entropy, or squared error for
+            regression.
+        regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
+        clip: Scale any gradient whose norm is above this down to it. None, as in the paper: do not.
+        engine: Who does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest that can.
     """
 
-    lr: float = 0.03  # alpha, the SGD rate inside the batch; s alpha for the incoming example
-    gamma: float = 0.03  # Reptile rate
-    s: int = 5  # how many times the rate the incoming example gets
-    k: int = 51  # examples in the batch, the incoming one included
+    lr: float = 0.03
+    gamma: float = 0.03
+    s: int = 5
+    k: int = 51
 
     def __post_init__(self) -> None:
         check_share("gamma", self.gamma)
         check_count("s", self.s, "the incoming example is learned at least as fast as the others")
         super().__post_init__()
 
-    def batches(self, current: int, memory: Sampler) -> Ints:
-        """B and index: the current example at a random place among k - 1 from memory."""
-        drawn = memory.sample(1, self.k - 1)[0]
-        index = memory.position(len(drawn))
-        return np.concatenate([drawn[:index], [current], drawn[index:]])[None]
+    def plan(self, memory: Sampler) -> Plan:
+        """Draw the loops of Algorithm 7."""
+        for current in memory.incoming():  # for each example (x, y) of the stream
+            [drawn] = memory.sample(1, self.k - 1)
+            index = memory.position(len(drawn))  # where the current example stands in B
+            memory.visit(drawn[:index], current, drawn[index:])  # at alpha or s alpha; then gamma's line
+            memory.store()
+        return memory.plan(self.rates())
 
     def rates(self) -> Rates:
-        """alpha from memory, s alpha for the current example; gamma after the batch."""
+        """Return alpha for stored examples, s alpha for the current one, gamma after the batch."""
         return Rates(memory=self.lr, current=self.s * self.lr, across=self.gamma)
-
-    @property
-    def steps(self) -> int:
-        """One batch of k."""
-        return self.k

@@ -1,13 +1,11 @@
 """Meta-Experience Replay, one big batch: Algorithm 6 of Riemer et al. (2019)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
-
-import numpy as np
+from typing import Any, final
 
 from metareplay._core.checks import check_count, check_share
-from metareplay._core.draws import Ints
-from metareplay._core.plan import Rates
+from metareplay._core.plan import Plan, Rates
 from metareplay.learners.replay import ReplayLearner
 from metareplay.memories.sampler import Sampler
 
@@ -15,30 +13,51 @@ from metareplay.memories.sampler import Sampler
 @final
 @dataclass(eq=False, repr=False, kw_only=True)
 class MEROneBigBatch(ReplayLearner):
-    """s k - s examples from memory, then s copies of the incoming one, an SGD step each; then one Reptile line, gamma.
+    """Learn s k - s examples from memory, then s copies of the incoming one, an SGD step each; then one Reptile line.
 
     The official code makes s separate Reptile updates instead, which is the same at the paper's s = 1.
+
+    Args:
+        model: Any torch module; it always holds the current weights.
+        memory: M, which examples are held: a `Reservoir` in the paper (Algorithm 3).
+        lr: alpha, the SGD rate inside the batch.
+        gamma: Reptile rate: how far to go along the steps of the batch, 0 < gamma <= 1.
+        s: Copies of the incoming example.
+        k: The batch has s k examples, s of which are the incoming one (the paper's grids list k - 1).
+        seed: Decides every draw.
+        loss: The loss of (outputs, targets), a mean over the batch. None: cross-entropy, or squared error for
+            regression.
+        regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
+        clip: Scale any gradient whose norm is above this down to it. None, as in the paper: do not.
+        engine: Who does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest that can.
     """
 
-    lr: float = 0.1  # alpha, the SGD rate inside the batch
-    gamma: float = 0.03  # Reptile rate
-    s: int = 1  # copies of the incoming example
+    lr: float = 0.1
+    gamma: float = 0.03
+    s: int = 1
 
     def __post_init__(self) -> None:
         check_share("gamma", self.gamma)
         check_count("s", self.s, "the batch holds the incoming example at least once")
         super().__post_init__()
 
-    def batches(self, current: int, memory: Sampler) -> Ints:
-        """B: s k - s from memory, the current example at the end."""
-        drawn = memory.sample(1, self.s * (self.k - 1))
-        return np.hstack([drawn, np.full((1, self.s), current)])
+    def plan(self, memory: Sampler) -> Plan:
+        """Draw the loops of Algorithm 6."""
+        for current in memory.incoming():  # for each example (x, y) of the stream
+            [drawn] = memory.sample(1, self.s * (self.k - 1))  # B: s k - s from memory,
+            memory.visit(drawn, *[current] * self.s)  # the current example at the end; then gamma's line
+            memory.store()
+        return memory.plan(self.rates())
 
     def rates(self) -> Rates:
-        """Every step alpha; gamma after the batch."""
+        """Return alpha for every step, gamma after the batch."""
         return Rates(memory=self.lr, current=self.lr, across=self.gamma)
 
-    @property
-    def steps(self) -> int:
-        """s batches of k."""
+    def rows_per_example(self) -> int:
+        """Return s k."""
         return self.s * self.k
+
+    @classmethod
+    def work_per_example(cls, settings: Mapping[str, Any]) -> float:
+        """Estimate the cost: s batches of k."""
+        return float(settings["s"] * settings["k"])

@@ -5,41 +5,26 @@ from typing import final
 
 import numpy as np
 
+from metareplay._core.columns import Columns
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay.learners.learner import Learner
-from metareplay.learners.predictor import Incoming
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class MemorylessLearner(Learner):
-    """One SGD step on each incoming example; nothing is kept."""
-
-    @property
-    @final
-    def held(self) -> None:
-        """No memory."""
-        return None
-
-    @final
-    def slot_count(self) -> int:
-        """No slots."""
-        return 0
-
-    @final
-    def step_once(self, incoming: Incoming, table: Table) -> None:
-        """A step on each of these examples, in order; a plan for each run of one task."""
-        for run in incoming.runs():
-            table.bring(run.xs, run.ys, run.tasks)
-            nowhere = np.full(len(run), -1, np.int64)
-            plan = Plan.once(nowhere, self.lr, self.seen, table.capacity)
-            self.finish(self.compute.execute(plan, table), plan.slots, run, table)
 
 
 @final
 @dataclass(eq=False, repr=False, kw_only=True)
-class Online(MemorylessLearner):
-    """theta <- SGD(x, y, theta, lr) for each example: the baseline that forgets.
+class Online(Learner):
+    """Take the step theta <- SGD(x, y, theta, lr) for each example: the baseline that forgets.
+
+    Args:
+        model: Any torch module; it always holds the current weights.
+        lr: alpha, the SGD rate.
+        seed: Decides every draw.
+        loss: The loss of (outputs, targets), a mean over the batch. None: cross-entropy, or squared error for
+            regression.
+        regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
+        clip: Scale any gradient whose norm is above this down to it. None, as in the paper: do not.
+        engine: Who does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest that can.
 
     >>> import torch, metareplay as mr
     >>> learner = mr.Online(mr.networks.mlp(4, (8,), 3), lr=0.1)
@@ -48,8 +33,23 @@ class Online(MemorylessLearner):
     1
     """
 
-    lr: float = 0.0003  # alpha
+    lr: float = 0.0003
 
-    def learn(self, incoming: Incoming, table: Table) -> None:
-        """One step an example."""
-        self.step_once(incoming, table)
+    def learn(self, incoming: Columns, table: Table) -> None:
+        """Take one step per example."""
+        step_once(self, incoming, table)
+
+
+def step_once(learner: Learner, incoming: Columns, table: Table) -> None:
+    """Take one step on each of these examples, in order, and keep none of them; one plan for each stretch of a task.
+
+    Args:
+        learner: Who learns.
+        incoming: The examples.
+        table: The table to bring them into.
+    """
+    for examples in incoming.by_task():
+        table.bring(examples)
+        plan = Plan.once(np.full(len(examples), -1, np.int64), learner.lr, learner.seen, table.capacity)
+        outcome = learner.chosen_engine.execute(plan, table, learner.objective)
+        learner.finish(outcome, plan.slots, examples, table)

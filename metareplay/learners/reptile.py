@@ -1,22 +1,36 @@
 """Reptile for stationary data: Algorithm 2 of Riemer et al. (2019), after Nichol et al. (2018)."""
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 
 from metareplay._core.checks import check_count, check_share
 from metareplay._core.draws import Purpose
 from metareplay._core.plan import Plan, Rates
-from metareplay._core.table import Table
+from metareplay._core.table import Table, TensorStorage
 from metareplay.errors import InputError, NonFiniteError
-from metareplay.learners.predictor import Array, Predictor, Tasks
+from metareplay.learners.input_checks import Array, Tasks
+from metareplay.learners.predictor import Predictor
 
 
 @final
 @dataclass(eq=False, repr=False, kw_only=True)
 class Reptile(Predictor):
-    """s batches of k drawn from a dataset, an SGD step each, then theta <- theta_0 + beta (theta_s - theta_0).
+    """Learn a fixed dataset: s batches of k, an SGD step each, then theta <- theta_0 + beta (theta_s - theta_0).
+
+    Args:
+        model: Any torch module; it always holds the current weights.
+        lr: alpha, the SGD rate.
+        beta: Reptile rate: how far to go along the s steps, 0 < beta <= 1.
+        s: Batches per update.
+        k: Examples per batch.
+        seed: Decides every draw.
+        loss: The loss of (outputs, targets), a mean over the batch. None: cross-entropy, or squared error for
+            regression.
+        regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
+        clip: Scale any gradient whose norm is above this down to it. None, as in the paper: do not.
+        engine: Who does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest that can.
 
     >>> import torch, metareplay as mr
     >>> learner = mr.Reptile(mr.networks.mlp(4, (8,), 3), lr=0.1, beta=0.5, s=3, k=5)
@@ -25,12 +39,10 @@ class Reptile(Predictor):
     10
     """
 
-    together: ClassVar[bool] = True
-
-    lr: float = 0.1  # alpha, the SGD rate
-    beta: float = 0.1  # Reptile rate
-    s: int = 10  # batches in an update
-    k: int = 10  # examples in a batch
+    lr: float = 0.1
+    beta: float = 0.1
+    s: int = 10
+    k: int = 10
 
     def __post_init__(self) -> None:
         check_share("beta", self.beta)
@@ -40,13 +52,20 @@ class Reptile(Predictor):
         self.updates = 0  # meta-updates made so far
 
     def train(self, xs: Array, ys: Array, updates: int, task: Tasks = None) -> None:
-        """Make so many meta-updates on this dataset."""
+        """Make meta-updates on a dataset.
+
+        Args:
+            xs: The inputs.
+            ys: Their labels, or targets.
+            updates: How many meta-updates to make.
+            task: One task id, or one for each example, for models with several heads.
+        """
         check_count("updates", updates, "train makes at least one update")
         if len(xs) == 0:
             raise InputError("the dataset is empty: give at least one example")
         data = self._check(xs, ys, task, needs_tasks=False)
-        table = Table(0, len(data), data.xs, data.ys, self.weights.device)
-        table.bring(data.xs, data.ys, data.tasks)
+        table = Table(0, len(data), data, TensorStorage(self.weights.device))
+        table.bring(data)
         for _ in range(updates):
             rows = self.draws.integers(Purpose.REPLAY, self.updates, self.s * self.k, high=len(data))
             plan = Plan(
@@ -59,7 +78,7 @@ class Reptile(Predictor):
                 incoming=len(data),
                 together=True,
             )
-            outcome = self.compute.execute(plan, table)
+            outcome = self.chosen_engine.execute(plan, table, self.objective)
             if outcome.error is not None:
                 raise outcome.error
             if not outcome.learned:

@@ -3,22 +3,34 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
+from metareplay._core.columns import Columns
 from metareplay._core.table import Table
 from metareplay.errors import InputError
-from metareplay.learners.online import MemorylessLearner
-from metareplay.learners.predictor import Incoming
+from metareplay.learners.learner import Learner
+from metareplay.learners.online import step_once
 from metareplay.networks import TaskInputs
 
 
 @final
 @dataclass(eq=False, repr=False, kw_only=True)
-class TaskInput(MemorylessLearner):
-    """Online learning with an input layer for each task; `networks.task_input_mlp` makes the paper's network."""
+class TaskInput(Learner):
+    """Learn online with an input layer for each task.
+
+    Args:
+        model: The input layers and what they share; `networks.task_input_mlp` makes the paper's network.
+        lr: alpha, the SGD rate.
+        seed: Decides every draw.
+        loss: The loss of (outputs, targets), a mean over the batch. None: cross-entropy, or squared error for
+            regression.
+        regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
+        clip: Scale any gradient whose norm is above this down to it. None, as in the paper: do not.
+        engine: Who does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest that can.
+    """
 
     uses_tasks: ClassVar[bool] = True
 
     model: TaskInputs = field(kw_only=False)
-    lr: float = 0.01  # alpha
+    lr: float = 0.01
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, TaskInputs):
@@ -27,6 +39,6 @@ class TaskInput(MemorylessLearner):
             )
         super().__post_init__()
 
-    def learn(self, incoming: Incoming, table: Table) -> None:
-        """One step an example."""
-        self.step_once(incoming, table)
+    def learn(self, incoming: Columns, table: Table) -> None:
+        """Take one step per example."""
+        step_once(self, incoming, table)

@@ -1,12 +1,22 @@
 """Memories: which of the examples seen are held."""
 
-from collections.abc import Callable
-
+from metareplay._core.table import Column, Storage, TensorStorage
 from metareplay.memories.memory import Memory
 from metareplay.memories.recent import Recent
 from metareplay.memories.reservoir import Reservoir
 from metareplay.memories.ring import Ring
+from metareplay.memories.sampler import Sampler
 
-MEMORIES: dict[str, Callable[..., Memory]] = {"Recent": Recent, "Reservoir": Reservoir, "Ring": Ring}
+MEMORIES: tuple[type[Memory], ...] = (Reservoir, Ring, Recent)
 
-__all__ = ["MEMORIES", "Memory", "Recent", "Reservoir", "Ring"]
+__all__ = [
+    "MEMORIES",
+    "Column",
+    "Memory",
+    "Recent",
+    "Reservoir",
+    "Ring",
+    "Sampler",
+    "Storage",
+    "TensorStorage",
+]

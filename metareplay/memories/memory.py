@@ -11,32 +11,60 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metareplay._core.checks import check_count, whole
+from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws, Ints
 from metareplay._core.files import write_atomically
-from metareplay._core.table import Table
+from metareplay._core.table import Storage, Table
 from metareplay.errors import InputError
 from metareplay.streams.stream import Examples
 
 
 class Memory(ABC):
-    """A bounded set of examples. Implementations only say where an example goes: `place`."""
+    """Hold a bounded number of the examples seen. An implementation only says where an example goes: `place`.
 
-    def __init__(self, capacity: int) -> None:
+    Args:
+        capacity: The largest number of examples to hold.
+        storage: Where the examples are kept; None keeps them on the model's device.
+    """
+
+    def __init__(self, capacity: int, storage: Storage | None = None) -> None:
         check_count("capacity", capacity, "a memory holds at least one example")
         self.capacity = whole("capacity", capacity)
+        self.storage = storage
         self.seen = 0  # examples offered so far, kept or not: N in Algorithm 3
-        self.seen_of: Counter[int] = Counter()  # the same, task by task
+        self.seen_of: Counter[int] = Counter()  # the same count for each task
         self.order = np.zeros(self.capacity, np.int64)  # the first len(self): slots in the order they were first filled
         self.is_filled = np.zeros(self.capacity, np.bool_)
-        self.row_of = np.arange(self.capacity)  # the table's row for each slot; a Sampler looks ahead in it
+        self.row_of = np.arange(self.capacity)  # the table row of each slot; a Sampler looks ahead in it
         self._count = 0
         self._claimed = False
-        self.task_count: int | None = None  # tasks 0 .. task_count - 1 only, where a memory needs to know the task
+        self.task_count: int | None = None  # only tasks 0 .. task_count - 1, where a memory needs to know the task
         self.table: Table | None = None  # the examples themselves, once the first has come
 
     def __len__(self) -> int:
-        """How many examples are held."""
+        """Count the examples held."""
         return self._count
+
+    @abstractmethod
+    def place(self, draws: Draws, tasks: Ints) -> Ints:
+        """Choose a slot for each of the next examples. Changes nothing.
+
+        Args:
+            draws: The learner's random draws, addressed by the number of an example (the next one is `self.seen`).
+            tasks: The task of each of the next examples; -1 where none was given.
+
+        Returns:
+            The slot that each example will go to, -1 for one that is not kept.
+        """
+
+    @abstractmethod
+    def settings(self) -> dict[str, object]:
+        """Return the kind and the options of this memory as plain JSON values, for records and checkpoints."""
+
+    def groups(self, task: int) -> list[Ints]:
+        """Return the sets of slots on which GEM must not get worse while it learns `task`: here, all held, as one."""
+        del task
+        return [self.filled] if len(self.filled) else []
 
     @property
     def filled(self) -> Ints:
@@ -50,22 +78,16 @@ class Memory(ABC):
             raise InputError("this memory already belongs to another learner: make a new one")
         self._claimed = True
 
-    @abstractmethod
-    def place(self, draws: Draws, tasks: Ints) -> Ints:
-        """The slot that each of the next examples will go to, -1 for one that is not kept. Changes nothing."""
-
-    @abstractmethod
-    def settings(self) -> dict[str, object]:
-        """What this memory was made with, for the record."""
-
-    def groups(self, task: int) -> list[Ints]:
-        """The sets of slots GEM must not get worse at while it learns `task`: here, all that is held, as one."""
-        del task
-        return [self.filled] if len(self.filled) else []
-
     @final
     def restore(self, filled: Ints, seen_of: dict[int, int], seen: int, table: Table | None) -> None:
-        """The bookkeeping of a saved memory."""
+        """Take over the state of a saved memory.
+
+        Args:
+            filled: The slots that hold an example, in the order they were first filled.
+            seen_of: How many examples of each task were offered.
+            seen: How many examples were offered.
+            table: The examples.
+        """
         self._count, self.table, self.seen, self.seen_of = len(filled), table, seen, Counter(seen_of)
         self.order[: len(filled)] = filled
         self.is_filled[filled] = True
@@ -82,27 +104,42 @@ class Memory(ABC):
         self.seen_of.update(tasks.tolist())
 
     @final
-    def examples(self) -> Examples:
-        """A copy of what is held, in slot order."""
+    def held(self) -> Columns:
+        """Return a copy of the examples held, with all their columns, in slot order."""
         if self.table is None:
             raise InputError("the memory is empty: let a learner observe examples first")
-        slots = np.sort(self.filled)
-        return Examples(self.table.xs[slots].cpu(), self.table.ys[slots].cpu())
+        found = self.table.gather(torch.from_numpy(np.sort(self.filled)))
+        return Columns({name: values.cpu() for name, values in found.items()})
+
+    @final
+    def examples(self) -> Examples:
+        """Return a copy of the inputs and targets held, in slot order."""
+        held = self.held()
+        return Examples(held["x"], held["y"])
 
     @final
     def tasks(self) -> Ints:
-        """The task of each example held, in slot order (-1 where none was given)."""
-        return self.table.tasks[np.sort(self.filled)].numpy() if self.table is not None else np.zeros(0, np.int64)
+        """Return the task of each example held, in slot order (-1 where none was given)."""
+        return self.held().task_ids() if self.table is not None else np.zeros(0, np.int64)
 
     @final
     def export(self, path: str | Path) -> None:
-        """Write what is held as a NumPy archive: xs, ys, tasks, slots, seen."""
+        """Write the examples held as a NumPy archive with the arrays xs, ys, tasks, slots and seen.
+
+        Args:
+            path: The file to write, usually *.npz.
+        """
         held = self.examples()
         slots, seen = np.sort(self.filled), np.int64(self.seen)
         with write_atomically(Path(path)) as file:
             np.savez(file, xs=_array(held.xs), ys=_array(held.ys), tasks=self.tasks(), slots=slots, seen=seen)
 
+    def __repr__(self) -> str:
+        """Show the options and how full the memory is."""
+        options = ", ".join(f"{name}={value!r}" for name, value in self.settings().items() if name != "kind")
+        return f"<{type(self).__name__}({options}), {len(self)} held of {self.seen} seen>"
+
 
 def _array(values: Tensor) -> NDArray[Any]:
-    """As NumPy, which has no bfloat16."""
+    """Convert to NumPy, which has no bfloat16."""
     return (values.float() if values.dtype == torch.bfloat16 else values).numpy()

@@ -10,17 +10,21 @@ from metareplay.memories.memory import Memory
 
 @final
 class Recent(Memory):
-    """The last `capacity` examples; the oldest makes room for the newest.
+    """Hold the most recent examples; the oldest makes room for the newest.
+
+    Args:
+        capacity: The largest number of examples to hold.
+        storage: Where the examples are kept; None keeps them on the model's device.
 
     >>> Recent(3).place(Draws(seed=0), tasks=np.zeros(5, np.int64))
     array([0, 1, 2, 0, 1])
     """
 
     def place(self, draws: Draws, tasks: Ints) -> Ints:
-        """Round and round."""
+        """Overwrite the oldest slot."""
         del draws
         return (self.seen + np.arange(len(tasks), dtype=np.int64)) % self.capacity
 
     def settings(self) -> dict[str, object]:
-        """Kind and capacity."""
+        """Return kind and capacity."""
         return {"kind": "Recent", "capacity": self.capacity}

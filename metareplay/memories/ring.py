@@ -6,27 +6,33 @@ import numpy as np
 
 from metareplay._core.checks import whole
 from metareplay._core.draws import Draws, Ints
+from metareplay._core.table import Storage
 from metareplay.errors import InputError
 from metareplay.memories.memory import Memory
 
 
 @final
 class Ring(Memory):
-    """capacity // tasks slots a task, each a ring of that task's last examples. Needs task ids from 0 to tasks - 1.
+    """Hold the most recent examples of each task, capacity // tasks of them. Learning then needs task ids.
+
+    Args:
+        capacity: The largest number of examples to hold, over all tasks.
+        tasks: How many tasks there are; their ids are 0 to tasks - 1.
+        storage: Where the examples are kept; None keeps them on the model's device.
 
     >>> Ring(4, tasks=2).place(Draws(seed=0), tasks=np.array([0, 0, 0, 1, 1, 1]))
     array([0, 1, 0, 2, 3, 2])
     """
 
-    def __init__(self, capacity: int, tasks: int) -> None:
-        super().__init__(capacity)
+    def __init__(self, capacity: int, tasks: int, storage: Storage | None = None) -> None:
+        super().__init__(capacity, storage)
         if not 1 <= whole("tasks", tasks) <= capacity:
-            raise InputError(f"a ring of {capacity} slots for {tasks} tasks: use at least one slot a task")
+            raise InputError(f"a ring of {capacity} slots for {tasks} tasks: use at least one slot per task")
         self.task_count = tasks
         self.share = capacity // tasks
 
     def place(self, draws: Draws, tasks: Ints) -> Ints:
-        """The next slot of the task's own ring."""
+        """Overwrite the oldest slot of the example's own task."""
         del draws
         seen_of = self.seen_of.copy()
         slots = np.empty(len(tasks), np.int64)
@@ -36,11 +42,11 @@ class Ring(Memory):
         return slots
 
     def settings(self) -> dict[str, object]:
-        """Kind, capacity and number of tasks."""
+        """Return kind, capacity and number of tasks."""
         return {"kind": "Ring", "capacity": self.capacity, "tasks": self.task_count}
 
     def groups(self, task: int) -> list[Ints]:
-        """What is held of each other task that was seen: one constraint of GEM's each."""
+        """Return the slots of each other task that was seen: one constraint of GEM's each."""
         return [
             other * self.share + np.arange(min(self.seen_of[other], self.share), dtype=np.int64)
             for other in sorted(self.seen_of)

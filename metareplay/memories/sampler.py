@@ -1,33 +1,64 @@
 """Draws from a memory, made ahead of the learning that they are for."""
 
-from typing import final
+from collections.abc import Iterator
+from typing import Self, final
+
+import numpy as np
 
 from metareplay._core.draws import Draws, Fractions, Ints, Purpose, below
+from metareplay._core.plan import Plan, Rates
 from metareplay.memories.memory import Memory
 
 
 @final
 class Sampler:
-    """Draws rows from a memory as it stands before each example of a chunk, although the chunk is not stored yet."""
+    """Draw rows from a memory as it stands before each of the next examples, although none is stored yet.
+
+    Use it in a `with` block and go through the examples in order:
+
+        for current in memory.incoming():
+            for drawn in memory.sample(...):
+                memory.visit(current, drawn)
+            memory.store()
+        return memory.plan(...)
+
+    Args:
+        memory: The memory to draw from; it is left as it was.
+        draws: The learner's random draws.
+        first: The number of the next example in the stream.
+        tasks: The task of each of the next examples.
+    """
 
     def __init__(self, memory: Memory, draws: Draws, first: int, tasks: Ints) -> None:
-        """Look ahead from the memory's state over examples first, first + 1, ... of these tasks; `close` it after."""
         self.slots = memory.place(draws, tasks)
-        self.incoming = memory.capacity
+        self._rows = memory.capacity + np.arange(len(tasks), dtype=np.int64)
         self._memory, self._draws, self._first = memory, draws, first
         self._count = len(memory)
-        self._fresh: set[int] = set()  # slots filled for the first time in this chunk
+        self._fresh: set[int] = set()  # slots filled for the first time by these examples
         self._ahead: Fractions | None = None
         self._places = draws.fractions(Purpose.PLACE, first, len(tasks), 1)[:, 0]
         self._at = 0
+        self._batches: list[tuple[Ints, ...]] = []
+
+    def incoming(self) -> Iterator[Ints]:
+        """Go through the next examples; each is given as its table row, an array of one number."""
+        for i in range(len(self._rows)):
+            yield self._rows[i : i + 1]
 
     def sample(self, batches: int, size: int) -> Ints:
-        """A (batches, size) array of rows, each drawn uniformly and with replacement.
+        """Draw rows from the memory, uniformly and with replacement.
 
         While fewer than `size` examples are held, a batch has only as many draws as there are examples, as in the
         official code; from an empty memory nothing is drawn.
+
+        Args:
+            batches: How many batches to draw.
+            size: How many rows each of them has.
+
+        Returns:
+            An array of row numbers, one batch per row.
         """
-        if self._ahead is None:  # for the whole chunk at once
+        if self._ahead is None:  # for all examples at once
             self._ahead = self._draws.fractions(Purpose.REPLAY, self._first, len(self.slots), batches * size)
         size = min(size, self._count)
         drawn = below(self._ahead[self._at, : batches * size], self._count)
@@ -35,21 +66,45 @@ class Sampler:
         return rows.reshape(batches, size)
 
     def position(self, size: int) -> int:
-        """A random place for the current example among `size` others: before the first, ..., after the last."""
+        """Draw a place for the current example among `size` others: before the first, ..., after the last."""
         return int(self._places[self._at] * (size + 1))
 
+    def visit(self, *rows: Ints) -> None:
+        """Add a batch to the plan: the steps go through these rows in order, then the Reptile line follows.
+
+        Args:
+            rows: The rows of the batch, as parts that follow one another.
+        """
+        self._batches.append(rows)
+
     def store(self) -> None:
-        """Go on to the next example: from now on, draws may find this one in its slot."""
+        """Go on to the next example: from now on, draws may find the current one in its slot."""
         slot = int(self.slots[self._at])
         if slot >= 0:
-            self._memory.row_of[slot] = self.incoming + self._at
+            self._memory.row_of[slot] = self._rows[self._at]
             if not self._memory.is_filled[slot] and slot not in self._fresh:
                 self._fresh.add(slot)
                 self._memory.order[self._count] = slot
                 self._count += 1
         self._at += 1
 
-    def close(self) -> None:
+    def plan(self, rates: Rates, *, s: int = 1, together: bool = False) -> Plan:
+        """Make the plan of all the batches that were visited.
+
+        Args:
+            rates: How far steps and Reptile lines go.
+            s: Batches per example.
+            together: Take one step on the mean loss of a batch, instead of one step per row.
+        """
+        rows = np.concatenate([part for batch in self._batches for part in batch])
+        ends = np.cumsum([0, *(sum(map(len, batch)) for batch in self._batches)])
+        return Plan(rows, ends, s, self.slots, rates, self._first, self._memory.capacity, together)
+
+    def __enter__(self) -> Self:
+        """Begin to look ahead."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Leave the memory's rows as they were: nothing has been stored yet."""
         touched = self.slots[self.slots >= 0]
         self._memory.row_of[touched] = touched

@@ -17,113 +17,132 @@ from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay._core.weights import Weights
 from metareplay.engines.chain import Chain, LossKind
-from metareplay.engines.engine import Engine, Gradients, Outcome, Pull
+from metareplay.engines.engine import Engine, Gradients, Outcome
 from metareplay.engines.inputs import as_input, scale_of
+from metareplay.engines.objective import Objective, QuadraticPenalty, Supervised
 from metareplay.engines.torch_engine import TorchEngine, in_range
 from metareplay.networks import TaskModule
 
 Reals = NDArray[np.float64]
 logger = logging.getLogger("metareplay")
-MANY = 100  # inputs: for fewer the kernel is not worth copying the weights
+WORTHWHILE = 100  # inputs; for fewer it does not pay to copy the weights into the kernel
 
 
 @final
 class CpuEngine(Engine):
-    """Plans by the kernel in `kernel.py`: the same rows in the same order, the same weights up to rounding."""
+    """Execute plans by the kernel in `steps.py`: the same rows in the same order, the same weights up to rounding.
 
-    def __init__(
-        self,
-        weights: Weights,
-        chains: list[Chain],
-        loss: LossKind,
-        plain: TorchEngine,
-        clip: float | None = None,
-        by_batch: bool = False,
-    ) -> None:
-        """`chains`: one for each task, or a single one for all.
+    Args:
+        weights: The model's weights, on the CPU.
+        chains: The layers that the examples of each task go through, or a single chain for all.
+        plain: The engine that takes over where the kernel does not serve.
+    """
 
-        `plain` makes the steps of an optimizer, with gradients from here, and takes over where chains do not serve.
-        """
-        self.weights, self.chains, self.loss, self.clip = weights, chains, loss, clip
+    def __init__(self, weights: Weights, chains: list[Chain], plain: TorchEngine) -> None:
+        self.weights, self.chains = weights, chains
         self.name = "cpu"
         self._plain = plain
-        self._by_batch = by_batch
+        self._stepping = TorchEngine(weights, plain.draws, plain.optimizer, self._differentiate)
         self._lock = threading.RLock()  # a prediction in another thread waits for the example being learned
         self._kernels: dict[tuple[int, ...], _Kernel] = {}  # by the widths of the layers
 
-    def execute(self, plan: Plan, table: Table, pull: Pull | None = None) -> Outcome:
-        """At full speed first; if an example failed, again from the start, carefully, up to that example."""
+    @staticmethod
+    def obstacle(weights: Weights, objective: Objective) -> str | None:
+        """Say what the kernel would need that a model or an objective does not have; None if it can learn them."""
+        if Chain.by_task(weights.module) is None:
+            return "a chain of Linear and ReLU layers, all trained"
+        if weights.device.type != "cpu" or weights.dtype not in (torch.float32, torch.float64):
+            return "float32 or float64 weights on the CPU"
+        if not isinstance(objective, Supervised):
+            return "a supervised objective"
+        return None if _kind(objective) else "cross-entropy for labels, squared or Huber error for real targets"
+
+    def execute(self, plan: Plan, table: Table, objective: Objective) -> Outcome:
+        """Learn at full speed first; if an example failed, start again and go carefully, up to that example.
+
+        Steps of an optimizer, and clipped steps on whole batches, are torch's, with gradients from the kernel.
+        """
         with self._lock:
-            if not self._fits(table, vectors=pull is not None or self._by_batch):
-                return self._plain.execute(plan, table, pull)
-            if self._by_batch:
-                return self._plain.execute(plan, table, pull, self._differentiate)
+            by_batch = self._plain.optimizer is not None or (plan.together and objective.clip is not None)
+            penalised = isinstance(objective, Supervised) and objective.penalty is not None
+            fits = self._fits(table, objective, vectors=penalised or by_batch)
+            if not fits or not isinstance(objective, Supervised):
+                return self._plain.execute(plan, table, objective)
+            if by_batch:
+                return self._stepping.execute(plan, table, objective)
             undo = self.remember()
             try:
-                return self._execute(plan, table, pull)
+                return self._execute(plan, table, objective)
             except BaseException as error:  # Ctrl-C, or no room for the kernel's arrays
                 undo()
                 self._kernels.clear()
                 return Outcome(0, error)
 
-    def _execute(self, plan: Plan, table: Table, pull: Pull | None) -> Outcome:
+    def _execute(self, plan: Plan, table: Table, objective: Supervised) -> Outcome:
         chain = self._chain(table, plan.rows)
         kernel = self._kernel(chain)
-        learned = kernel.run(chain, plan, table, pull, careful=False)
+        learned = kernel.run(chain, plan, table, objective, careful=False)
         if learned < len(plan):
             kernel.clear()
-            learned = kernel.run(chain, plan, table, pull, careful=True)
+            learned = kernel.run(chain, plan, table, objective, careful=True)
         kernel.give_weights(chain)
         return Outcome(learned)
 
-    def gradients(self, table: Table, groups: list[Ints], example: int) -> Gradients:
-        """One pass over all the groups."""
+    def gradients(self, table: Table, groups: list[Ints], objective: Objective, example: int) -> Gradients:
+        """Make one pass over all the groups."""
         with self._lock:
             rows = np.concatenate(groups)
-            if not self._fits(table, vectors=True):
-                return self._plain.gradients(table, groups, example)
+            if not self._fits(table, objective, vectors=True) or not isinstance(objective, Supervised):
+                return self._plain.gradients(table, groups, objective, example)
             sizes = np.array([len(group) for group in groups])
-            return self._gradients(table, rows, np.repeat(1 / sizes, sizes), np.cumsum([0, *sizes]))
+            return self._gradients(table, rows, np.repeat(1 / sizes, sizes), np.cumsum([0, *sizes]), objective)
 
-    def _differentiate(self, table: Table, rows: Ints, balanced: bool) -> None:
+    def _differentiate(self, table: Table, rows: Ints, objective: Objective) -> None:
         """Put the gradient of a batch's loss into weights.gradient."""
-        found = self._gradients(table, rows, _shares(table, rows, balanced), np.array([0, len(rows)]))
+        if not isinstance(objective, Supervised):
+            raise TypeError(type(objective))  # `execute` has looked
+        shares = _shares(table, rows, objective.by_task)
+        found = self._gradients(table, rows, shares, np.array([0, len(rows)]), objective)
         self.weights.gradient.copy_(found.each()[0])
 
-    def _gradients(self, table: Table, rows: Ints, shares: Reals, ends: Ints) -> "_PackedGradients":
+    def _gradients(
+        self, table: Table, rows: Ints, shares: Reals, ends: Ints, objective: Supervised
+    ) -> "_PackedGradients":
         chain = self._chain(table, rows)
         kernel = self._kernel(chain)
-        return _PackedGradients(kernel, chain, kernel.gradients(chain, table, rows, shares, ends), self._lock)
+        found = kernel.gradients(chain, table, rows, shares, ends, objective)
+        return _PackedGradients(kernel, chain, found, self._lock)
 
     def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
-        """By the kernel, for inputs that are vectors to the first layer and of one task's part."""
+        """Predict by the kernel, for inputs that are vectors to the first layer and of one task's part."""
         with self._lock:
             chain = self.chains[int(tasks[0]) if self._apart and len(tasks) else 0]
             dtypes = (torch.uint8, self.weights.dtype)
-            alike = len({chain.widths[-1] for chain in self.chains}) == 1  # else the module pads what a task has not
+            alike = len({chain.widths[-1] for chain in self.chains}) == 1  # else the module pads what a task lacks
             one_part = not self._apart or (alike and len(tasks.unique()) == 1)
-            if not one_part or not chain.takes(xs.shape[1:]) or xs.dtype not in dtypes or len(xs) < MANY:
+            if not one_part or not chain.takes(xs.shape[1:]) or xs.dtype not in dtypes or len(xs) < WORTHWHILE:
                 return self._plain.outputs(xs, tasks)
             return self._kernel(chain).outputs(chain, xs.flatten(1))
 
     def _kernel(self, chain: Chain) -> "_Kernel":
         self.weights.check()
         if chain.widths not in self._kernels:
-            self._kernels[chain.widths] = _Kernel(self.weights, chain.widths, self.loss, self.clip)
+            self._kernels[chain.widths] = _Kernel(self.weights, chain.widths)
         return self._kernels[chain.widths]
 
     def _chain(self, table: Table, rows: Ints) -> Chain:
-        return self.chains[int(table.tasks[rows[0]]) if self._apart else 0]
+        return self.chains[int(table.tasks(rows[:1])[0]) if self._apart else 0]
 
-    def _fits(self, table: Table, vectors: bool) -> bool:
-        """Whether the kernel can do this; if not, torch does the arithmetic from now on.
+    def _fits(self, table: Table, objective: Objective, vectors: bool) -> bool:
+        """Return whether the kernel can do this; if not, torch does the arithmetic from now on.
 
         Inputs must be vectors to the first layer. Where tasks have parts of their own, plans must be of one task, as
-        those of learners without a memory are, and vectors of the size of all weights have no place. Neither depends on
-        what was drawn: pieces of any size, and a learner that was loaded, give the same weights.
+        those of learners without a memory are, and vectors of the size of all weights have no place. None of this
+        depends on what was drawn: pieces of any size, and a learner that was loaded, give the same weights.
         """
         one_part = not self._apart or (not vectors and table.capacity == 0)
-        if not one_part or not self.chains[0].takes(table.xs.shape[1:]):
+        known = isinstance(objective, Supervised) and _kind(objective) is not None
+        if not one_part or not known or not self.chains[0].takes(table.shape("x")):
             self.name = self._plain.name
         return self.name == "cpu"
 
@@ -133,15 +152,15 @@ class CpuEngine(Engine):
         return isinstance(self.weights.module, TaskModule)
 
     def healthy(self) -> bool:
-        """Weights and moments are finite."""
+        """Return whether weights and moments are finite."""
         return self._plain.healthy()
 
     def remember(self) -> Callable[[], None]:
-        """Copies of the weights and moments."""
+        """Copy the weights and moments."""
         return self._plain.remember()
 
     def state(self) -> dict[str, Tensor]:
-        """An optimizer's moments."""
+        """Return an optimizer's moments."""
         return self._plain.state()
 
     def restore(self, state: dict[str, Tensor]) -> None:
@@ -149,22 +168,22 @@ class CpuEngine(Engine):
         self._plain.restore(state)
 
 
+@final
 class _Kernel:
-    """The kernel with its arrays. The weights are copied in before a plan and out after it."""
+    """The kernel with its arrays. The weights are copied in before a plan and out after it.
 
-    def __init__(self, weights: Weights, widths: tuple[int, ...], loss: LossKind, clip: float | None) -> None:
+    Args:
+        weights: The module's weights.
+        widths: Inputs, hidden widths and outputs of the chain.
+    """
+
+    def __init__(self, weights: Weights, widths: tuple[int, ...]) -> None:
         from metareplay.engines.cpu import groups, layout, steps  # here, because numba takes long to import
 
         self._code, self._groups, self._packed = steps, groups, layout
         self.module_weights = weights
         self._dtype = weights.theta.numpy().dtype
         self._number: Any = self._dtype.type
-        self._loss = {
-            LossKind.CROSS_ENTROPY: layout.CROSS_ENTROPY,
-            LossKind.SQUARED_ERROR: layout.SQUARED_ERROR,
-            LossKind.HUBER: layout.HUBER,
-        }[loss]
-        self._clip = self._number(np.inf if clip is None else clip)
         self._widths = widths
         self._net = layout.make_net(widths, self._dtype)
         self._room = layout.make_batch(self._net, 1)  # for plans whose batches are one step
@@ -172,31 +191,39 @@ class _Kernel:
         self._turned = layout.make_turned(0, widths[0], self._dtype)
         self._found = layout.aligned((0, self._net.rows.shape[1]), self._dtype)  # gradients of groups
         self._table = layout.sparse_rows(0, widths[0], self._dtype)
+        self._labels = np.zeros(0, np.int64)  # the target of each row: a label, or real values
+        self._values = np.zeros((0, widths[-1]), self._dtype)
         self._copied = np.zeros(0, np.int64)  # Table.writes of each row when it was packed
         self._ran: set[tuple[bool, ...]] = set()
         self._packed_from: Table | None = None
-        self._pulled: tuple[Pull | None, Any] = (None, None)  # the last pull, and the same as rows
+        self._penalty: tuple[QuadraticPenalty | None, Any] = (None, None)  # the last penalty, and its rows
 
-    def run(self, chain: Chain, plan: Plan, table: Table, pull: Pull | None, careful: bool) -> int:
-        """Learn a plan's examples from the module's weights on; how many stayed finite."""
+    def run(self, chain: Chain, plan: Plan, table: Table, objective: Supervised, careful: bool) -> int:
+        """Learn a plan's examples, starting from the module's weights; return how many stayed finite."""
         self._pack(table, plan.rows)
         if plan.together and (size := int(np.diff(plan.ends).max())) > self._room.size:
             self._room = self._packed.make_batch(self._net, size)
         self._take_weights(chain)
-        with self._compiling(plan.together, pull is not None):
+        with self._compiling(plan.together, objective.penalty is not None):
             return self._code.run_plan(
                 self._net,
                 self._table,
-                self._targets(table),
-                self._steps(plan, table),
-                self._rates(plan),
-                self._pull(chain, pull),
+                self._targets(objective),
+                self._steps(plan, table, objective.by_task),
+                self._rates(plan, objective.clip),
+                self._penalty_rows(chain, objective.penalty),
                 self._room if plan.together else None,
                 careful,
             )
 
-    def gradients(self, chain: Chain, table: Table, rows: Ints, shares: Reals, ends: Ints) -> Any:
-        """For each g the gradient over rows[ends[g] : ends[g + 1]], each by its share, laid out as the net's rows."""
+    def gradients(
+        self, chain: Chain, table: Table, rows: Ints, shares: Reals, ends: Ints, objective: Supervised
+    ) -> Any:
+        """Compute, for each g, the gradient over rows[ends[g] : ends[g + 1]], each row weighted by its share.
+
+        Returns:
+            One gradient per row, laid out like the net's rows.
+        """
         self._pack(table, rows)
         blocks = int((-(-np.diff(ends) // self._packed.GROUP)).sum())
         if len(self._turned.counts) < blocks:
@@ -211,7 +238,7 @@ class _Kernel:
                 self._net,
                 self._table,
                 table.writes,
-                self._targets(table),
+                self._targets(objective),
                 rows,
                 shares.astype(self._dtype),
                 ends,
@@ -219,12 +246,12 @@ class _Kernel:
                 self._group,
                 found,
             ):
-                found = np.full_like(found, np.nan)  # not in the room itself, parts of which are only ever zero
+                found = np.full_like(found, np.nan)  # not in the room itself, parts of which must stay zero
                 self.clear()
         return found.reshape(count, -1)
 
     def outputs(self, chain: Chain, xs: Tensor) -> Tensor:
-        """The outputs for these inputs."""
+        """Compute the outputs for these inputs."""
         self._take_weights(chain)
         found = np.empty((len(xs), self._widths[-1]), self._dtype)
         one_row = self._packed.sparse_rows(1, self._widths[0], self._dtype)
@@ -233,7 +260,7 @@ class _Kernel:
         return torch.from_numpy(found)
 
     def inner_products(self, vectors: Any) -> Tensor:
-        """The inner product of every pair of rows."""
+        """Compute the inner product of every pair of rows."""
         count = len(vectors)
         eights = np.minimum(np.arange(-(-count // 8) * 8), count - 1).astype(np.uint32).reshape(-1, 8)
         products, block = np.zeros((count, eights.size)), self._packed.aligned((2, 8), self._dtype)
@@ -241,7 +268,7 @@ class _Kernel:
         return torch.from_numpy(products[:, :count])
 
     def descend(self, vectors: Any, rates: Tensor, chain: Chain) -> None:
-        """The module's weights, which the net still has, less the sum of the rows at these rates."""
+        """Subtract the sum of the rows at these rates from the module's weights, which the net still has."""
         if not torch.isfinite(rates).all():
             self.module_weights.theta.fill_(torch.nan)
             return
@@ -249,7 +276,7 @@ class _Kernel:
         self.give_weights(chain)
 
     def flat(self, vector: Any, chain: Chain) -> Tensor:
-        """What is laid out as the net's rows, in the module's order."""
+        """Convert a vector that is laid out like the net's rows to the order of the module's parameters."""
         found = torch.empty_like(self.module_weights.theta)
         parts = [(weight.numpy(), bias.numpy()) for weight, bias in chain.split(found)]
         self._packed.get_weights(self._net, vector.reshape(self._net.rows.shape), parts)
@@ -264,7 +291,7 @@ class _Kernel:
 
     @contextmanager
     def _compiling(self, *kind: bool) -> Iterator[None]:
-        """Say so if this kind of work takes long at its first time: it is compiled for this CPU, once."""
+        """Log a remark if this kind of work takes long the first time: it is compiled for this CPU, once."""
         remark = "compiling the CPU engine for this machine and this kind of learner, once (up to 20 seconds)"
         timer = threading.Timer(2.0, logger.warning, [remark])
         timer.daemon = True
@@ -277,61 +304,81 @@ class _Kernel:
             timer.cancel()
 
     def clear(self) -> None:
-        """Forget everything, also what is not finite."""
+        """Start with an empty net, so that nothing that is not finite is left in it."""
         self._net = self._packed.make_net(self._widths, self._dtype)
 
     def _pack(self, table: Table, rows: Ints) -> None:
         """Bring the packed copies of these rows up to date."""
-        if len(self._copied) < len(table.writes):
-            self._table = self._packed.sparse_rows(len(table.writes), self._widths[0], self._dtype)
-            self._copied = np.zeros(len(table.writes), np.int64)
+        if len(self._copied) < len(table):
+            self._table = self._packed.sparse_rows(len(table), self._widths[0], self._dtype)
+            self._labels, self._copied = np.zeros(len(table), np.int64), np.zeros(len(table), np.int64)
+            self._values = np.zeros((len(table), self._widths[-1]), self._dtype)
         if table is not self._packed_from:
             self._copied[:], self._turned.counts[:], self._packed_from = 0, 0, table
         stale = np.unique(rows[self._copied[rows] != table.writes[rows]])
         if len(stale):
-            dense = as_input(table.xs[stale], self.module_weights).flatten(1).numpy()
+            which = torch.from_numpy(stale)
+            dense = as_input(table.column("x").gather(which), self.module_weights).flatten(1).numpy()
             self._packed.pack(self._table, dense, stale)
+            ys = table.column("y").gather(which).cpu()
+            if ys.is_floating_point():
+                self._values[stale] = ys.numpy()
+            else:
+                self._labels[stale] = ys.numpy()
             self._copied[stale] = table.writes[stale]
 
-    def _steps(self, plan: Plan, table: Table) -> Any:
+    def _steps(self, plan: Plan, table: Table, by_task: bool) -> Any:
         shares = np.zeros(0)
         if plan.together:
             batches = pairwise(plan.ends.tolist())
-            shares = np.concatenate([_shares(table, plan.rows[start:end], plan.balanced) for start, end in batches])
+            shares = np.concatenate([_shares(table, plan.rows[start:end], by_task) for start, end in batches])
         return self._packed.Steps(plan.rows, plan.ends, shares.astype(self._dtype), plan.s, plan.incoming)
 
-    def _rates(self, plan: Plan) -> Any:
+    def _rates(self, plan: Plan, clip: float | None) -> Any:
         rates, number = plan.rates, self._number
         within, across = rates.within, rates.across
         if plan.s == 1 and not plan.together:  # one batch: its two Reptile lines are one
             within, across = within * across, 1.0
-        memory, current = number(rates.memory), number(rates.current)
-        return self._packed.Rates(memory, current, number(within), number(across), self._clip)
+        memory, current, most = number(rates.memory), number(rates.current), number(np.inf if clip is None else clip)
+        return self._packed.Rates(memory, current, number(within), number(across), most)
 
-    def _targets(self, table: Table) -> Any:
-        ys = table.ys.numpy()
-        if self._loss == self._packed.CROSS_ENTROPY:
-            return self._packed.Targets(self._loss, ys, np.zeros((0, 0), self._dtype))
-        return self._packed.Targets(self._loss, np.zeros(0, np.int64), ys)
+    def _targets(self, objective: Supervised) -> Any:
+        layout = self._packed
+        losses = {
+            LossKind.CROSS_ENTROPY: layout.CROSS_ENTROPY,
+            LossKind.SQUARED_ERROR: layout.SQUARED_ERROR,
+            LossKind.HUBER: layout.HUBER,
+        }
+        kind = _kind(objective)
+        if kind is None:
+            raise TypeError(objective)  # the engine has looked
+        return layout.Targets(losses[kind], self._labels, self._values)
 
-    def _pull(self, chain: Chain, pull: Pull | None) -> Any:
-        if pull is self._pulled[0]:
-            return self._pulled[1]
-        if pull is None:
+    def _penalty_rows(self, chain: Chain, penalty: QuadraticPenalty | None) -> Any:
+        """Lay out a penalty like the net's rows, once per penalty."""
+        if penalty is self._penalty[0]:
+            return self._penalty[1]
+        if penalty is None:
             return None
         rows = [self._packed.aligned(self._net.rows.shape, self._dtype) for _ in range(2)]
-        for part, vector in zip(rows, (pull.importance, pull.anchor), strict=True):
+        for part, vector in zip(rows, (penalty.importance, penalty.anchor), strict=True):
             parts = [(weight.numpy(), bias.numpy()) for weight, bias in chain.split(vector)]
             self._packed.put_weights(self._net, part, parts)
-        self._pulled = pull, self._packed.PullRows(self._number(2 * pull.strength), *rows)
-        return self._pulled[1]
+        self._penalty = penalty, self._packed.PullRows(self._number(2 * penalty.strength), *rows)
+        return self._penalty[1]
 
 
-def _shares(table: Table, rows: Ints, balanced: bool) -> Reals:
-    """The weight of each row's loss in a batch: 1 / its size, or 1 / the number of rows that have its task."""
-    if not balanced:
+def _kind(objective: Supervised) -> LossKind | None:
+    """Return which of the kernel's losses an objective has; None for any other, or where the targets do not fit it."""
+    kind = LossKind.of(objective.criterion)
+    return None if kind is None or (kind is LossKind.CROSS_ENTROPY) == objective.regression else kind
+
+
+def _shares(table: Table, rows: Ints, by_task: bool) -> Reals:
+    """Weigh each row's loss in a batch: by 1 / the batch's size, or by 1 / the number of rows that have its task."""
+    if not by_task:
         return np.full(len(rows), 1 / len(rows))
-    _, which, counts = np.unique(table.tasks.numpy()[rows], return_inverse=True, return_counts=True)
+    _, which, counts = np.unique(table.tasks(rows).numpy(), return_inverse=True, return_counts=True)
     return 1 / counts[which]
 
 
@@ -343,11 +390,11 @@ class _PackedGradients(Gradients):
         self._kernel, self._chain, self._rows, self._lock = kernel, chain, rows, lock
 
     def each(self) -> Tensor:
-        """In the module's order."""
+        """Return the gradients in the order of the module's parameters."""
         return torch.stack([self._kernel.flat(row, self._chain) for row in self._rows])
 
     def products(self) -> Tensor:
-        """G G'; by way of float64 where float32 has not the range."""
+        """Return G G', computed in float64 where float32 does not have the range."""
         products = self._kernel.inner_products(self._rows)
         if in_range(products) or self._rows.dtype == np.float64:
             return products
@@ -355,11 +402,11 @@ class _PackedGradients(Gradients):
         return rows @ rows.T
 
     def descend(self, rates: Tensor) -> None:
-        """theta <- theta - G' rates."""
+        """Take the step theta <- theta - G' rates."""
         with self._lock:
             self._kernel.descend(self._rows, rates, self._chain)
 
 
 def _arrays(chain: Chain) -> list[tuple[Any, Any]]:
-    """The layers' (W, b), the module's own."""
+    """Return the layers' own (W, b), which are views of the module's weights."""
     return [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in chain.layers]

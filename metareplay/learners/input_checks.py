@@ -1,0 +1,129 @@
+"""Checks of what users give: bad input is refused in one line before anything has changed."""
+
+import math
+from collections.abc import Sequence
+from typing import SupportsIndex, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from metareplay.errors import InputError
+from metareplay.networks import TaskModule
+
+Array = Tensor | NDArray[np.generic]
+Tasks = SupportsIndex | Sequence[int] | Array | None
+
+
+@final
+class InputChecks:
+    """Check inputs, tasks and targets for one model.
+
+    Args:
+        model: The model that will take the inputs.
+        regression: Whether targets are real numbers; otherwise they are class labels.
+        dtype: The dtype of the model's weights, which real targets are converted to.
+        owner: The name of the learner, for messages.
+    """
+
+    def __init__(self, model: nn.Module, regression: bool, dtype: torch.dtype, owner: str) -> None:
+        self._model, self._regression, self._dtype, self._owner = model, regression, dtype, owner
+        self._expected: tuple[torch.Size, torch.dtype] | None = None  # shape and dtype of one input, from the first
+
+    def expect(self, xs: Tensor) -> None:
+        """From now on, accept only inputs of the shape and dtype of these."""
+        self._expected = (xs.shape[1:], xs.dtype)
+
+    def inputs(self, xs: Array) -> Tensor:
+        """Return a batch of inputs as a tensor, or raise InputError."""
+        xs = as_tensor("x", xs)
+        if xs.dtype == torch.bool or xs.is_complex():
+            raise InputError(f"x has dtype {xs.dtype}: use reals, uint8 images or integers")
+        if xs.dim() < 1:
+            raise InputError("x has no batch dimension: give a batch of inputs")
+        if self._expected is not None and (xs.shape[1:], xs.dtype) != self._expected:
+            shape, dtype = self._expected
+            raise InputError(
+                f"x has shape {tuple(xs.shape[1:])} and dtype {xs.dtype}; earlier ones had {tuple(shape)} and {dtype}"
+            )
+        if xs.is_floating_point() and not torch.isfinite(xs).all():
+            row = int((~torch.isfinite(xs)).flatten(1).any(1).nonzero()[0]) if xs.dim() > 1 else 0
+            raise InputError(f"x of example {row} is not finite (NaN or infinity): clean the input and try again")
+        return xs
+
+    def tasks(self, task: Tasks, count: int, needed: bool) -> Tensor:
+        """Return one task id per input (-1 where none was given), or raise InputError.
+
+        Args:
+            task: One task id, one for each input, or None.
+            count: How many inputs there are.
+            needed: Whether task ids must be given.
+        """
+        if task is None:
+            if needed:
+                raise InputError(f"{self._owner} with this model needs the task id: pass task=...")
+            return torch.full((count,), -1, device="cpu")
+        tasks = as_tensor("task", task)
+        tasks = tasks.expand(count) if tasks.dim() == 0 else tasks
+        if tasks.dtype.is_floating_point or tasks.dtype == torch.bool or tasks.shape != (count,):
+            raise InputError(f"task must be an integer, or {count} of them, one for each example")
+        tasks = tasks.to("cpu", torch.int64)
+        if count and tasks.min() < 0:
+            raise InputError(f"task {int(tasks.min())}: task ids start from 0")
+        if isinstance(self._model, TaskModule):
+            for one in tasks.unique().tolist():
+                self._model.classes(one)
+        return tasks
+
+    def targets(self, ys: Array | Sequence[int], tasks: Tensor, outputs: torch.Size) -> Tensor:
+        """Return one target per input, or raise InputError.
+
+        Args:
+            ys: Labels, or real targets.
+            tasks: The task of each input.
+            outputs: The shape of one output of the model.
+        """
+        ys, count = as_tensor("y", ys), len(tasks)
+        if self._regression:
+            if not ys.is_floating_point() or ys.shape[:1] != (count,) or ys.numel() != count * math.prod(outputs):
+                raise InputError(
+                    f"y has shape {tuple(ys.shape)} and dtype {ys.dtype}; "
+                    f"the model's outputs are reals of shape {(count, *outputs)}: give targets of that shape"
+                )
+            if not torch.isfinite(ys).all():
+                raise InputError("y is not finite (NaN or infinity): clean the targets and try again")
+            return ys.to(self._dtype).reshape(count, *outputs)
+        if ys.is_floating_point() or ys.is_complex() or ys.dtype == torch.bool:
+            raise InputError(f"y has dtype {ys.dtype}: class labels are integers (for real targets: regression=True)")
+        if ys.shape != (count,):
+            raise InputError(f"y has shape {tuple(ys.shape)}: give one label for each of the {count} examples")
+        ys = ys.to(torch.int64)
+        for task in tasks.unique().tolist():
+            classes = self._model.classes(task) if isinstance(self._model, TaskModule) else outputs[0]
+            wrong = ys[(tasks == task).to(ys.device) & ((ys < 0) | (ys >= classes))]
+            if len(wrong):
+                raise InputError(f"label {int(wrong[0])} is out of range: the model's classes are 0 to {classes - 1}")
+        return ys
+
+
+def as_tensor(name: str, value: object) -> Tensor:
+    """Convert whatever holds numbers to a tensor without history.
+
+    Args:
+        name: What to call the value in a message.
+        value: A tensor, an array, a list or a number.
+    """
+    if isinstance(value, np.ndarray):
+        value = np.ascontiguousarray(value) if value.flags.writeable else value.copy()
+    try:
+        return torch.as_tensor(value).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"{name} is a {type(value).__name__} that is no array of numbers: {one_line(error)}"
+        ) from error
+
+
+def one_line(error: BaseException) -> str:
+    """Return the first line of what an exception says."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

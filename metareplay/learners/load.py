@@ -1,0 +1,76 @@
+"""Load a learner from its checkpoint."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from metareplay._core.archive import part, read_archive
+from metareplay.errors import CheckpointError, InputError
+from metareplay.learners.checkpoint import NEEDED, check_model, fill, plain
+from metareplay.learners.kinds import LEARNERS
+from metareplay.learners.learner import Learner
+from metareplay.learners.predictor import named_loss
+from metareplay.memories import MEMORIES, Memory
+
+
+def load(path: str | Path, model: nn.Module, kind: type[Learner] | None = None, **options: Any) -> Learner:
+    """Load the learner saved at `path`; it continues on `model`, whose weights are replaced.
+
+    If anything is wrong, the model is left as it was.
+
+    Args:
+        path: What `Learner.save` wrote.
+        model: A model with the same parameters as the saved one.
+        kind: The class of the learner, if it is one of your own.
+        options: Options that replace saved ones: the engine for instance, or a loss or memory of your own, which a file
+            cannot hold.
+    """
+    path = Path(path)
+    about, tensors = read_archive(path, NEEDED)
+    check_model(path, part(tensors, "model/"), model)
+    learner = _make(path, about, model, kind, options)
+    fill(learner, path, about, tensors)
+    return learner
+
+
+def _make(
+    path: Path, about: dict[str, Any], model: nn.Module, kind: type[Learner] | None, options: dict[str, Any]
+) -> Learner:
+    """Make a new learner with the saved settings."""
+    kinds = {one.__name__: one for one in (*LEARNERS, *([] if kind is None else [kind]))}
+    name, settings = about["learner"], about["settings"] | options
+    if kind is not None and kind.__name__ != name:
+        raise CheckpointError(f"{path} holds a {name}, not a {kind.__name__}: leave kind=... out, or give that class")
+    if name not in kinds:
+        raise CheckpointError(
+            f"{path} holds a {name}, which this version does not know: update metareplay, or pass your own class, "
+            f"load(path, model, kind={name})"
+        )
+    if "memory" in about["settings"]:
+        settings["memory"] = _memory(path, about["settings"]["memory"], options.get("memory"))
+    if isinstance(settings["loss"], str):
+        loss = named_loss(settings["loss"])
+        if loss is None:
+            raise CheckpointError(
+                f"{path} was saved with a loss of your own, {settings['loss']}: pass it, load(path, model, loss=...)"
+            )
+        settings["loss"] = loss
+    try:
+        return kinds[name](model, **settings)
+    except (InputError, TypeError) as error:
+        raise CheckpointError(f"{path} does not fit: {error}") from error
+
+
+def _memory(path: Path, saved: dict[str, Any], given: Memory | None) -> Memory:
+    """Make an empty memory like the saved one."""
+    if given is not None:
+        if plain(given.settings()) != saved:
+            raise CheckpointError(f"{path} was saved with another memory, {saved}: leave memory=... out")
+        return given
+    kinds = {kind.__name__: kind for kind in MEMORIES}
+    if saved.get("kind") not in kinds:
+        raise CheckpointError(
+            f"{path} was saved with a memory of your own, {saved.get('kind')}: pass it, load(path, model, memory=...)"
+        )
+    return kinds[saved["kind"]](**{name: value for name, value in saved.items() if name != "kind"})
