@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final, get_args
 
 import numpy as np
 import torch
@@ -11,29 +12,40 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from metareplay._core.checks import check_count
+from metareplay._core.columns import Columns
 from metareplay._core.draws import Purpose, below
-from metareplay.engines.chain import Chain, LossKind
+from metareplay.engines.chain import Chain, LossKind, dot_products
 from metareplay.engines.inputs import as_input
-from metareplay.engines.torch_engine import Loss, evaluating, few_threads, forward, own_randomness
+from metareplay.engines.objective import Loss, forward
+from metareplay.engines.torch_engine import evaluating, few_threads, own_randomness
+from metareplay.errors import InputError
 from metareplay.learners.learner import Learner
-from metareplay.learners.predictor import Incoming, default_loss
+from metareplay.learners.predictor import default_loss
+
+Moment = Literal["before", "after"]
 
 SPANS: Final = 60  # parts of the stream that the summary tells apart
 QUANTILES: Final = (5, 25, 50, 75, 95)  # percent
 BLOCK: Final = 16  # examples whose inputs are made ready at a time
 ROOM: Final = 1024  # examples that the history holds at first
 CHANGES: Final = 200  # of the task that the summary names; of more, none
-_SIZES = 10 ** (np.arange(-18, 13) / 3)  # 1e-6 to 1e4, three a decade
+_SIZES = 10 ** (np.arange(-18, 13) / 3)  # 1e-6 to 1e4, three per decade
 EDGES: Final = np.concatenate([-_SIZES[::-1], _SIZES])  # between the histogram's bins; the outer two are open
 
 
 @final
 class Alignment:
-    """Compares each incoming example's gradient with those of `samples` past ones, drawn with replacement.
+    """Compare each incoming example's gradient with those of some past ones, drawn with replacement.
 
     The past is everything seen, whatever the learner's memory holds. A product above 0 is transfer (a step on one of
-    the two examples also lowers the loss of the other), below 0 interference. Gradients are of each example's loss at
-    the current weights, in evaluation mode. The learner is not changed.
+    the two examples also lowers the loss of the other), below 0 interference. Gradients are of each example's own loss,
+    in evaluation mode. The learner is not changed.
+
+    Args:
+        learner: The learner whose gradients are compared.
+        samples: How many past examples each one is compared with.
+        past: When the gradients of the past examples are taken: "before" the incoming example is learned, like its own,
+            or "after" it was learned.
 
     >>> import torch, metareplay as mr
     >>> learner = mr.Online(mr.networks.mlp(4, (8,), 3), lr=0.1)
@@ -45,61 +57,70 @@ class Alignment:
     15
     """
 
-    def __init__(self, learner: Learner, samples: int = 5) -> None:
+    def __init__(self, learner: Learner, samples: int = 5, past: Moment = "before") -> None:
         check_count("alignment", samples, "each example is compared with at least one from the past")
-        self.learner, self.samples = learner, samples
+        if past not in get_args(Moment):
+            raise InputError(f"past={past!r}: use 'before' or 'after'")
+        self.learner, self.samples, self.past = learner, samples, past
         self._loss = learner.loss or default_loss(learner.regression)
         self._chain, self._kind = Chain.of(learner.model), LossKind.of(self._loss)
         if (self._kind is LossKind.CROSS_ENTROPY) == learner.regression:
             self._kind = None  # targets of another sort
         self._products: list[list[float]] = []  # of each example; NaN for the first, which has no past
-        self._past: Incoming | None = None  # every example at its number, then room for more
+        self._history: Columns | None = None  # every example at its number, then room for more
 
-    def each(self, incoming: Incoming) -> Iterator[Incoming]:
-        """The examples one by one, each compared before it is handed out to be learned."""
+    def each(self, incoming: Columns) -> Iterator[Columns]:
+        """Go through the examples one by one, each to be learned as it is handed out."""
         first = self.learner.seen
-        past = self.remember(incoming, first)
+        history = self.remember(incoming, first)
         numbers = np.arange(first, first + len(incoming))[:, np.newaxis]
         fractions = self.learner.draws.fractions(Purpose.ALIGNMENT, first, len(incoming), self.samples)
         rows = torch.from_numpy(np.hstack([numbers, below(fractions, numbers)]))  # itself, then some of the past
         for some in rows.split(BLOCK):
-            there = some.to(past.xs.device)
-            inputs, ys = as_input(past.xs[there], self.learner.weights), past.ys[there].to(self.learner.weights.device)
-            tasks = past.tasks[some]
+            there = some.to(history["x"].device)
+            inputs, device = as_input(history["x"][there], self.learner.weights), self.learner.weights.device
+            ys, tasks = history["y"][there].to(device), history["task"][some]
             for i, number in enumerate(some[:, 0].tolist()):
-                found = self._compare(inputs[i], ys[i], tasks[i]) if number else [math.nan] * self.samples
-                self._products[number:] = [found]
-                yield Incoming(*(part[number : number + 1] for part in (past.xs, past.ys, past.tasks)))
+                one = history.part(number, number + 1)
+                if number == 0:
+                    self._products[0:] = [[math.nan] * self.samples]
+                    yield one
+                    continue
+                own = self._gradients(inputs[i, :1], ys[i, :1], tasks[i, :1]) if self.past == "after" else None
+                if own is not None:
+                    yield one
+                everything = self._gradients(inputs[i], ys[i], tasks[i])
+                self._products[number:] = [everything.dots(own or everything)]
+                if own is None:
+                    yield one
 
-    def _compare(self, inputs: Tensor, ys: Tensor, tasks: Tensor) -> list[float]:
-        """The products of the first with the others, at the current weights."""
+    def _gradients(self, inputs: Tensor, ys: Tensor, tasks: Tensor) -> "_Gradients":
+        """Compute the gradients of these examples, each of its own loss, at the current weights."""
         learner = self.learner
         with few_threads(learner.weights):
             if self._chain is not None and self._kind is not None and self._chain.takes(inputs.shape[1:]):
-                found = self._chain.products(inputs, ys, self._kind)
-            else:
-                found = gradient_products(learner.model, self._loss, inputs, ys, tasks)
-        values: list[float] = found.tolist()
-        return values
+                return _Gradients(factors=self._chain.factors(inputs, ys, self._kind))
+            return _Gradients(flat=flat_gradients(learner.model, self._loss, inputs, ys, tasks))
 
-    def remember(self, incoming: Incoming, first: int) -> Incoming:
-        """Put examples into the history, where they are numbered from `first` on; the whole history."""
-        end, past = first + len(incoming), self._past
-        if past is None or end > len(past):
-            past = self._past = _grown(past, max(ROOM, 2 * end), incoming)
-        past.xs[first:end], past.ys[first:end], past.tasks[first:end] = incoming.xs, incoming.ys, incoming.tasks
-        return past
+    def remember(self, incoming: Columns, first: int) -> Columns:
+        """Put examples into the history, where they are numbered from `first` on; return the whole history."""
+        end, history = first + len(incoming), self._history
+        if history is None or end > len(history):
+            history = self._history = _grown(history, max(ROOM, 2 * end), incoming)
+        for name, values in incoming.items():
+            history[name][first:end] = values
+        return history
 
     def products(self) -> Tensor:
-        """The products with each learned example, one example a row; NaN for the first."""
+        """Return the products with each learned example, one example per row; NaN for the first."""
         return torch.tensor(self._products[: self.learner.seen], dtype=torch.float64).reshape(-1, self.samples)
 
     def restore(self, products: Tensor) -> None:
-        """Take back what `products` gave; the examples must be remembered again."""
+        """Take back what `products` returned; the examples must be remembered again."""
         self._products = products.tolist()
 
     def summary(self) -> dict[str, Any]:
-        """Mean and distribution, over the whole run and over time, as plain JSON values; None: nothing to tell.
+        """Summarise mean and distribution, over the whole run and over time, as plain JSON values; None: no values.
 
         `bounds`, `means` and `quantiles`: span i of the stream is its examples bounds[i] to bounds[i + 1] - 1.
         `edges` and `counts`: a histogram; bin i ends at edges[i], the last one has no end.
@@ -109,10 +130,12 @@ class Alignment:
         finite = found[np.isfinite(found)]
         bounds = np.linspace(1, 1 + len(found), min(SPANS, len(found)) + 1).astype(np.int64).tolist()
         spans = [_of(found[low - 1 : high - 1]) for low, high in pairwise(bounds)]
-        tasks = torch.zeros(0) if self._past is None else self._past.tasks[: self.learner.seen]
+        tasks = torch.zeros(0) if self._history is None else self._history["task"][: self.learner.seen]
         changes = (torch.diff(tasks) != 0).nonzero().flatten().add(1).tolist()
+        when = {} if self.past == "before" else {"past": self.past}
         return {
             "samples": self.samples,
+            **when,
             "mean": finite.mean().item() if len(finite) else None,
             "count": len(finite),
             "not_finite": found.size - len(finite),
@@ -125,38 +148,65 @@ class Alignment:
         }
 
 
-def gradient_products(model: nn.Module, loss: Loss, inputs: Tensor, ys: Tensor, tasks: Tensor) -> Tensor:
-    """The dot product of the gradient of the first input's loss with that of every other's: any module, any loss."""
+@final
+@dataclass(frozen=True)
+class _Gradients:
+    """The gradients of some examples: as factors of the layers of an MLP, or as flat vectors."""
+
+    factors: list[tuple[Tensor, Tensor]] | None = None
+    flat: Tensor | None = None
+
+    def dots(self, own: "_Gradients") -> list[float]:
+        """Multiply the gradient of the first example of `own` with those of ours, our first one left out."""
+        if self.factors is not None and own.factors is not None:
+            found = dot_products(own.factors, self.factors)[1:]
+        elif self.flat is not None and own.flat is not None:
+            found = torch.stack([own.flat[0] @ other for other in self.flat[1:]])
+        else:
+            raise TypeError("factors and flat vectors cannot be multiplied")
+        values: list[float] = found.tolist()
+        return values
+
+
+def flat_gradients(model: nn.Module, loss: Loss, inputs: Tensor, ys: Tensor, tasks: Tensor) -> Tensor:
+    """Return the gradient of each example's own loss, flat, one per row: any module, any loss.
+
+    The parameters' own `grad` is left alone; a gradient is zero where a parameter has no part in the loss.
+
+    Args:
+        model: The module.
+        loss: The loss of (outputs, targets).
+        inputs: A batch of inputs as the model takes them.
+        ys: Their targets.
+        tasks: Their tasks.
+    """
+    trained, found = [p for p in model.parameters() if p.requires_grad], []
     with torch.inference_mode(False), torch.enable_grad(), evaluating(model), own_randomness(inputs.device):
         inputs, ys = inputs.clone(), ys.clone()  # which inference mode may have made
-        first, *others = (
-            _gradient(model, loss, inputs[i : i + 1], ys[i : i + 1], tasks[i : i + 1]) for i in range(len(ys))
-        )
-    return torch.stack([first @ other for other in others])
+        for i in range(len(ys)):
+            one = loss(forward(model, inputs[i : i + 1], tasks[i : i + 1]), ys[i : i + 1])
+            parts = torch.autograd.grad(one, trained, materialize_grads=True)
+            found.append(torch.cat([part.flatten() for part in parts]))
+    return torch.stack(found)
 
 
-def _gradient(model: nn.Module, loss: Loss, inputs: Tensor, ys: Tensor, tasks: Tensor) -> Tensor:
-    """One flat vector, the parameters' own `grad` left alone; zero where a parameter has no part in the loss."""
-    trained = [p for p in model.parameters() if p.requires_grad]
-    found = torch.autograd.grad(loss(forward(model, inputs, tasks), ys), trained, materialize_grads=True)
-    return torch.cat([part.flatten() for part in found])
-
-
-def _grown(past: Incoming | None, size: int, like: Incoming) -> Incoming:
-    """Room for so many examples, the past ones in it."""
+def _grown(history: Columns | None, size: int, like: Columns) -> Columns:
+    """Make room for so many examples and copy the past ones into it."""
     with torch.inference_mode(False):
-        parts = [
-            torch.empty((size, *part.shape[1:]), dtype=part.dtype, device=part.device)
-            for part in (like.xs, like.ys, like.tasks)
-        ]
-    if past is not None:
-        for part, old in zip(parts, (past.xs, past.ys, past.tasks), strict=True):
-            part[: len(old)] = old
-    return Incoming(*parts)
+        grown = Columns(
+            {
+                name: torch.empty((size, *values.shape[1:]), dtype=values.dtype, device=values.device)
+                for name, values in like.items()
+            }
+        )
+    if history is not None:
+        for name, values in history.items():
+            grown[name][: len(values)] = values
+    return grown
 
 
 def _of(products: NDArray[np.float64]) -> list[float | None]:
-    """Mean and quantiles of the finite ones."""
+    """Return mean and quantiles of the finite products."""
     finite = products[np.isfinite(products)]
     if not len(finite):
         return [None] * (1 + len(QUANTILES))
@@ -164,5 +214,5 @@ def _of(products: NDArray[np.float64]) -> list[float | None]:
 
 
 def _short(value: float) -> float:
-    """Five digits are enough for a picture."""
+    """Round to five digits, which are enough for a picture."""
     return float(f"{value:.5g}")

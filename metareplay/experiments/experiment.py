@@ -1,138 +1,201 @@
-"""Experiments as plain configurations: names and numbers in, a learner and its stream out."""
+"""Experiments as plain configurations: names and numbers in, a run out."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cache, cached_property
+from inspect import signature
+from pathlib import Path
 from typing import Any, final
 
 from torch import nn
 
-from metareplay import data, networks
-from metareplay.engines.choose import check_gpu
+from metareplay import networks
+from metareplay.engines.choose import EngineName, check_engine, check_gpu
 from metareplay.errors import InputError
+from metareplay.experiments.alignment import Moment
+from metareplay.experiments.identity import Identity, describe
 from metareplay.experiments.loop import Run
-from metareplay.learners import (
-    ER,
-    EWC,
-    GEM,
-    MER,
-    ERTasks,
-    Independent,
-    Learner,
-    MERCurrentRate,
-    MEROneBigBatch,
-    Online,
-    TaskInput,
+from metareplay.experiments.metrics import Accuracies
+from metareplay.experiments.names import (
+    IMAGES_BY_NAME,
+    MEMORIES_BY_NAME,
+    STREAMS_BY_NAME,
+    find,
+    find_learner,
 )
-from metareplay.memories import Memory, Recent, Reservoir, Ring
-from metareplay.paper.best import best
-from metareplay.streams import ManyPermutations, Permutations, Rotations, Stream
+from metareplay.learners import Learner
+from metareplay.learners.learner import plain_option
+from metareplay.learners.predictor import checked
+from metareplay.memories import Memory
+from metareplay.streams import Stream
 
-LEARNERS: dict[str, type[Learner]] = {
-    "online": Online,
-    "independent": Independent,
-    "task-input": TaskInput,
-    "ewc": EWC,
-    "gem": GEM,
-    "er": ER,
-    "er-tasks": ERTasks,
-    "mer": MER,
-    "mer-one-big-batch": MEROneBigBatch,
-    "mer-current-rate": MERCurrentRate,
-}
-STREAMS: dict[str, Callable[..., Stream]] = {
-    "rotations": Rotations,
-    "permutations": Permutations,
-    "many-permutations": ManyPermutations,
-}
-IMAGES: dict[str, Callable[[], data.Images]] = {"mnist": data.mnist, "fashion-mnist": data.fashion_mnist}
-MEMORIES = ("reservoir", "ring", "recent")
 PIXELS, CLASSES = 784, 10
+NOT_OPTIONS = {"model", "memory", "engine", "seed"}  # fields of a learner that an experiment sets by itself
+BY_TASK: dict[object, Callable[..., nn.Module]] = {  # for learners that ask for these modules
+    networks.Separate: networks.separate_mlps,
+    networks.TaskInputs: networks.task_input_mlp,
+}
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """One run of the paper's kind. What is not given is the paper's best setting for it (`metareplay.paper.best`)."""
+    """Describe one run of the paper's kind.
+
+    Args:
+        learner: A learner's name, such as "mer"; or your own class as `path/to/file.py:Class`.
+        stream: A stream's name, such as "rotations".
+        memory: Examples held, for learners with a memory.
+        memory_kind: A memory's name, such as "reservoir"; None for the learner's own default.
+        hidden: Widths of the MLP's hidden layers.
+        options: The learner's own fields, such as lr, beta, s and k; what is not given is the learner's default.
+        tasks: Tasks in the stream; None for the stream's own number.
+        examples: Examples per task; None for the stream's own number.
+        images: Where images come from, such as "mnist".
+        test_examples: Test images per task; None for the whole test set.
+        seed: The seed of the stream, the first weights and the learner.
+        engine: Who does the arithmetic: "auto", "torch", "cpu" or "cuda".
+        full_matrix: Measure every task after every task.
+        alignment: Compare each example's gradient with those of so many past ones.
+        past: When the gradients of the past examples are taken: "before" or "after" the example is learned.
+    """
 
     learner: str = "mer"
     stream: str = "rotations"
-    memory: int = 500  # examples held, for learners with a memory
-    memory_kind: str | None = None  # reservoir, ring or recent; None: the paper's
-    hidden: tuple[int, ...] = (100, 100)  # widths of the MLP's hidden layers
-    options: dict[str, Any] = field(default_factory=dict)  # the learner's own fields: lr, beta, s, k, ...
-    tasks: int | None = None  # None: the stream's own number
-    examples: int | None = None  # of each task; None: the stream's own number
+    memory: int = 500
+    memory_kind: str | None = None
+    hidden: tuple[int, ...] = (100, 100)
+    options: dict[str, Any] = field(default_factory=dict)
+    tasks: int | None = None
+    examples: int | None = None
     images: str = "mnist"
-    test_examples: int | None = None  # None: the whole test set
-    seed: int = 0  # of the stream, the first weights and the learner
-    engine: str = "auto"  # auto, torch, cpu or cuda
-    full_matrix: bool = False  # measure every task after every task
-    alignment: int = 0  # compare each example's gradient with those of so many past ones
+    test_examples: int | None = None
+    seed: int = 0
+    engine: EngineName = "auto"
+    full_matrix: bool = False
+    alignment: int = 0
+    past: Moment = "before"
 
-    def start(self) -> Run:
-        """The run, of which nothing has been computed yet."""
-        return Run(*self.build(), full_matrix=self.full_matrix, alignment=self.alignment)
+    def start(self, checkpoint: Path | None = None) -> Run:
+        """Build the run, of which nothing has been computed yet.
 
-    def work(self) -> float:
-        """Roughly how long it takes, in SGD steps on one example: to tell the time that is left."""
-        stream, options = self._stream(), best(self.learner, self.stream, self.memory) | self.options
-        steps = float(options.get("k", 1))
-        if self.learner in ("mer", "mer-one-big-batch"):
-            steps *= options["s"]
-        elif self.learner == "gem":
-            steps = 300 + 25 * stream.tasks + self.memory / 20
-        elif options.get("optimizer", "sgd") != "sgd":
-            steps = max(steps, 450)  # by torch
-        rows = stream.tasks if self.full_matrix else 4
-        return steps * (stream.total or 0) + 0.2 * rows * stream.tasks * (self.test_examples or 10_000)
+        Args:
+            checkpoint: Save the run at this path as it goes, and go on from there if the file exists.
+        """
+        learner, stream = self.build()
+        return Run(
+            learner,
+            stream,
+            full_matrix=self.full_matrix,
+            alignment=self.alignment,
+            past=self.past,
+            checkpoint=checkpoint,
+        )
 
     def build(self) -> tuple[Learner, Stream]:
-        """The learner with its first weights, and the stream; nothing has been computed yet."""
-        kind = _named("learner", self.learner, LEARNERS)
-        if self.seed >= 2**32:
-            raise InputError(f"seed={self.seed}: use a whole number from 0 to 2**32 - 1")
-        stream = self._stream()
-        taken = {f.name for f in fields(kind)} - {"model", "memory", "engine", "seed"}
-        for name in self.options:
-            if name not in taken:
-                raise InputError(f"{self.learner} has no option {name!r}; it takes {', '.join(sorted(taken))}")
-        options: dict[str, Any] = {}
-        if "memory" in {f.name for f in fields(kind)}:
-            options["memory"] = self._memory(stream.tasks)
-        elif self.memory_kind is not None:
-            raise InputError(f"{self.learner} has no memory: leave the kind of memory out")
-        options |= best(self.learner, self.stream, self.memory) | self.options
-        model = self._model(stream.tasks)
+        """Build the learner with its first weights, and the stream."""
+        kind, stream = find_learner(self.learner), self._stream()
+        check_engine(self.engine)
         if self.engine == "cuda":
             check_gpu()
-            model = model.cuda()
-        return kind(model, seed=self.seed, engine=self.engine, **options), stream
+        model = self._model(kind, stream.tasks).to("cuda" if self.engine == "cuda" else "cpu")
+        return kind(model, seed=self.seed, engine=self.engine, **self._given(kind, stream.tasks)), stream
+
+    @cached_property
+    def identity(self) -> Identity:
+        """What will be run, found without building it."""
+        kind, stream = find_learner(self.learner), self._stream()
+        given = self._given(kind, stream.tasks) | {"seed": self.seed, "engine": self.engine}
+        values = {one.name: given.get(one.name, _default(one)) for one in fields(kind) if one.name != "model"}
+        settings = {
+            one.name: plain_option(checked(one, values[one.name])) for one in fields(kind) if one.name in values
+        }
+        return Identity(
+            learner=kind.__name__,
+            settings=settings,
+            model=_description(_model_type(kind), self.hidden, stream.tasks),
+            stream=stream.settings(),
+            alignment=self.alignment,
+            past=self.past if self.alignment else "before",
+            full_matrix=Accuracies(stream.tasks, self.full_matrix).more_than_needed,
+        )
+
+    @property
+    def key(self) -> str:
+        """The key of the run's record: a hash of everything that decides its result."""
+        return self.identity.key
+
+    @property
+    def work(self) -> float:
+        """Roughly how long the run takes, in SGD steps on one example; it predicts the time left."""
+        stream, settings = self._stream(), self.identity.settings
+        rows = stream.tasks if self.full_matrix else 4
+        evaluating = 0.2 * rows * stream.tasks * (self.test_examples or 10_000)
+        return find_learner(self.learner).work_per_example(settings) * (stream.total or 0) + evaluating
+
+    @property
+    def label(self) -> str:
+        """The experiment in a few words."""
+        held = f" {self.memory}" if _has_memory(find_learner(self.learner)) else ""
+        return f"{self.learner}{held}, {self.stream}, seed {self.seed}"
+
+    def _given(self, kind: type[Learner], tasks: int) -> dict[str, Any]:
+        """Return the learner's options that are given, with a new memory if it has one."""
+        if self.seed >= 2**32:
+            raise InputError(f"seed={self.seed}: use a whole number from 0 to 2**32 - 1")
+        known = {one.name: one for one in fields(kind) if one.name not in NOT_OPTIONS}
+        for name in self.options:
+            if name not in known:
+                raise InputError(f"{self.learner} has no option {name!r}; it takes {', '.join(sorted(known))}")
+        if _has_memory(kind):
+            return {**self.options, "memory": self._memory(kind, tasks)}
+        if self.memory_kind is not None:
+            raise InputError(f"{self.learner} has no memory: leave the kind of memory out")
+        return dict(self.options)
 
     def _stream(self) -> Stream:
-        make = _named("stream", self.stream, STREAMS)
-        images = None if self.images == "mnist" else _named("images", self.images, IMAGES)()
+        make = find("stream", self.stream, STREAMS_BY_NAME)
+        images = None if self.images == "mnist" else find("images", self.images, IMAGES_BY_NAME)()
         sizes = {"tasks": self.tasks, "examples": self.examples, "test_examples": self.test_examples}
         given = {name: value for name, value in sizes.items() if value is not None}
         stream: Stream = make(seed=self.seed, images=images, **given)
         return stream
 
-    def _memory(self, tasks: int) -> Memory:
-        kind = self.memory_kind or ("ring" if self.learner == "gem" else "reservoir")
-        if kind not in MEMORIES:
-            raise InputError(f"memory kind {kind!r}: use one of {', '.join(MEMORIES)}")
-        if kind == "ring":
-            return Ring(self.memory, tasks)
-        return Reservoir(self.memory) if kind == "reservoir" else Recent(self.memory)
+    def _memory(self, learner: type[Learner], tasks: int) -> Memory:
+        """Make the memory that was named, or one of the kind that the learner has by default."""
+        if self.memory_kind is None:
+            [default] = [one for one in fields(learner) if one.name == "memory"]
+            kind: Callable[..., Memory] = type(_default(default))
+        else:
+            kind = find("memory kind", self.memory_kind, MEMORIES_BY_NAME)
+        needs = {"tasks": tasks} if "tasks" in signature(kind).parameters else {}
+        return kind(self.memory, **needs)
 
-    def _model(self, tasks: int) -> nn.Module:
-        if self.learner == "independent":
-            return networks.separate_mlps(PIXELS, self.hidden, CLASSES, tasks, seed=self.seed)
-        if self.learner == "task-input":
-            return networks.task_input_mlp(PIXELS, self.hidden, CLASSES, tasks, seed=self.seed)
-        return networks.mlp(PIXELS, self.hidden, CLASSES, seed=self.seed)
+    def _model(self, kind: type[Learner], tasks: int) -> nn.Module:
+        return _make_model(_model_type(kind), self.hidden, tasks, self.seed)
 
 
-def _named(what: str, name: str, known: dict[str, Any]) -> Any:
-    if name not in known:
-        raise InputError(f"{what} {name!r}: use one of {', '.join(known)}")
-    return known[name]
+def _has_memory(kind: type[Learner]) -> bool:
+    return "memory" in {one.name for one in fields(kind)}
+
+
+def _default(option: "Field[Any]") -> Any:
+    return option.default if option.default_factory is MISSING else option.default_factory()
+
+
+def _model_type(kind: type[Learner]) -> object:
+    """Return the type of module that a learner asks for."""
+    return next(one.type for one in fields(kind) if one.name == "model")
+
+
+def _make_model(asked_for: object, hidden: tuple[int, ...], tasks: int, seed: int) -> nn.Module:
+    """Make the module that a learner asks for: one with parts for each task, or the plain MLP."""
+    if asked_for in BY_TASK:
+        return BY_TASK[asked_for](PIXELS, hidden, CLASSES, tasks, seed=seed)
+    return networks.mlp(PIXELS, hidden, CLASSES, seed=seed)
+
+
+@cache
+def _description(asked_for: object, hidden: tuple[int, ...], tasks: int) -> str:
+    """Describe the module, which is the same for every seed."""
+    return describe(_make_model(asked_for, hidden, tasks, seed=0))

@@ -4,6 +4,7 @@ Rows: row 0 before training, row t after task t. Columns: tasks. So accuracy[t, 
 after it was learned and accuracy[t - 1, t - 1] just before. Values in percent; NaN marks an entry nobody asked for.
 """
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -18,16 +19,26 @@ Matrix = NDArray[np.float64]
 @final
 @dataclass(frozen=True)
 class Metrics:
-    """What the paper reports, in percent."""
+    """Hold what the paper reports, in percent.
 
-    ra: float  # retained accuracy: mean over all tasks at the end of training
-    la: float  # learning accuracy: mean over tasks, each just after it was learned
-    bti: float  # backward transfer and interference: mean of (at the end - just after learning); forgetting is negative
-    fti: float  # forward transfer and interference: mean of (just before learning - at the first weights)
+    Args:
+        ra: Retained accuracy: the mean over all tasks at the end of training.
+        la: Learning accuracy: the mean over tasks, each just after it was learned.
+        bti: Backward transfer and interference: the mean of (at the end - just after learning); forgetting is negative.
+        fti: Forward transfer and interference: the mean of (just before learning - at the first weights).
+    """
+
+    ra: float
+    la: float
+    bti: float
+    fti: float
 
     @staticmethod
     def of(accuracy: Matrix) -> "Metrics":
-        """The four metrics of a (T + 1, T) matrix; all means are over T tasks, as in the paper.
+        """Compute the four metrics of a (T + 1, T) matrix; all means are over T tasks, as in the paper.
+
+        Args:
+            accuracy: Row 0 before training, row t after task t; one column per task; in percent.
 
         >>> Metrics.of(np.array([[10.0, 10.0], [90.0, 30.0], [70.0, 80.0]]))
         Metrics(ra=75.0, la=85.0, bti=-10.0, fti=10.0)
@@ -45,7 +56,7 @@ class Metrics:
 
 
 def needed(tasks: int) -> NDArray[np.bool_]:
-    """Which entries of the matrix the metrics use: first and last row, just before and just after each task.
+    """Return which entries of the matrix the metrics use: first and last row, just before and just after each task.
 
     >>> needed(3).astype(int)
     array([[1, 1, 1],
@@ -58,3 +69,36 @@ def needed(tasks: int) -> NDArray[np.bool_]:
     each = np.arange(tasks)
     mask[each, each] = mask[each + 1, each] = True
     return mask
+
+
+@final
+class Accuracies:
+    """An accuracy matrix that is being filled in.
+
+    Args:
+        tasks: How many tasks there are.
+        full_matrix: Measure every task after every task; otherwise only what the metrics need.
+    """
+
+    def __init__(self, tasks: int, full_matrix: bool) -> None:
+        self.values: Matrix = np.full((tasks + 1, tasks), math.nan)
+        self._wanted = np.ones_like(self.values, np.bool_) if full_matrix else needed(tasks)
+
+    @property
+    def more_than_needed(self) -> bool:
+        """Whether more is to be measured than the metrics need; they need everything of up to two tasks."""
+        return bool((self._wanted & ~needed(self.values.shape[1])).any())
+
+    def missing(self, finished: int) -> list[int]:
+        """Return the tasks to be measured once so many tasks were learned, of those not measured yet."""
+        tasks: list[int] = np.flatnonzero(self._wanted[finished] & np.isnan(self.values[finished])).tolist()
+        return tasks
+
+    def to_json(self) -> list[list[float | None]]:
+        """Return plain JSON values, which have no NaN."""
+        return [[None if math.isnan(value) else value for value in row] for row in self.values.tolist()]
+
+    def restore(self, rows: list[list[float | None]]) -> None:
+        """Take back what `to_json` returned."""
+        found = np.array([[math.nan if value is None else value for value in row] for row in rows], np.float64)
+        self.values[:] = found.reshape(self.values.shape)

@@ -13,10 +13,12 @@ from typing import Any, final
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from metareplay._core.files import exists, write_atomically
 from metareplay._version import __version__
 from metareplay.errors import MetareplayError
+from metareplay.experiments.identity import Identity
 from metareplay.experiments.metrics import Matrix, Metrics, needed
 
 FORMAT = 1
@@ -25,7 +27,23 @@ FORMAT = 1
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Record:
-    """One finished run. `accuracy` is (T + 1, T), row 0 before training, in percent; NaN: not measured."""
+    """Hold one finished run.
+
+    Args:
+        learner: The name of the learner's class.
+        settings: Its options.
+        model: The module in one line.
+        stream: The stream's settings.
+        seed: The learner's seed.
+        engine: Who did the arithmetic.
+        examples: How many examples were learned.
+        accuracy: A (T + 1, T) matrix, row 0 before training, in percent; NaN: not measured.
+        weights: SHA-256 of the final weights: equal runs have equal weights, bit for bit.
+        seconds: Time spent learning and evaluating.
+        versions: What the run stood on.
+        date: When it ended.
+        alignment: Dot products of gradients, `Alignment.summary`; None: not measured.
+    """
 
     learner: str
     settings: dict[str, Any]
@@ -33,13 +51,54 @@ class Record:
     stream: dict[str, Any]
     seed: int
     engine: str
-    examples: int  # how many were learned
+    examples: int
     accuracy: Matrix
-    weights: str  # SHA-256 of the final weights: equal runs have equal weights, bit for bit
-    seconds: dict[str, float]  # spent learning and evaluating
+    weights: str
+    seconds: dict[str, float]
     versions: dict[str, str]
     date: str
-    alignment: dict[str, Any] | None = None  # dot products of gradients, `Alignment.summary`; None: not measured
+    alignment: dict[str, Any] | None = None
+
+    @staticmethod
+    def of(
+        identity: Identity,
+        *,
+        seed: int,
+        engine: str,
+        examples: int,
+        accuracy: Matrix,
+        theta: Tensor,
+        seconds: dict[str, float],
+        alignment: dict[str, Any] | None = None,
+    ) -> "Record":
+        """Make the record of a run that has finished now.
+
+        Args:
+            identity: What was run.
+            seed: The learner's seed.
+            engine: Who did the arithmetic.
+            examples: How many examples were learned.
+            accuracy: What was measured.
+            theta: The final weights.
+            seconds: Time spent learning and evaluating.
+            alignment: Dot products of gradients.
+        """
+        theta = theta.detach().cpu().contiguous()
+        return Record(
+            learner=identity.learner,
+            settings=identity.settings,
+            model=identity.model,
+            stream=identity.stream,
+            seed=seed,
+            engine=engine,
+            examples=examples,
+            accuracy=accuracy,
+            weights=hashlib.sha256(theta.view(torch.uint8).numpy().tobytes()).hexdigest(),
+            seconds={name: round(value, 3) for name, value in seconds.items()},
+            versions=versions(),
+            date=now(),
+            alignment=alignment,
+        )
 
     @property
     def metrics(self) -> Metrics:
@@ -75,10 +134,23 @@ class Record:
         return math.nan if found is None else float(found)
 
     @property
+    def identity(self) -> Identity:
+        """What was run."""
+        compared = self.alignment or {"samples": 0}
+        return Identity(
+            learner=self.learner,
+            settings=self.settings,
+            model=self.model,
+            stream=self.stream,
+            alignment=compared["samples"],
+            past=compared.get("past", "before"),
+            full_matrix=more_than_needed(self.accuracy),
+        )
+
+    @property
     def key(self) -> str:
         """A short hash of what was run; results do not enter it."""
-        samples = self.alignment["samples"] if self.alignment else 0
-        return run_key(self.learner, self.settings, self.model, self.stream, samples, more_than_needed(self.accuracy))
+        return self.identity.key
 
     @property
     def name(self) -> str:
@@ -86,13 +158,14 @@ class Record:
         return f"{self.learner}-{self.stream.get('stream', 'own')}-seed{self.seed}-{self.key}"
 
     def __eq__(self, other: object) -> bool:
-        """All of it is equal; not measured equals not measured."""
+        """Compare everything; "not measured" equals "not measured"."""
         return isinstance(other, Record) and self.to_json() == other.to_json()
 
     def to_json(self, *, compact: bool = False) -> dict[str, Any]:
-        """Plain JSON values: the metrics, then everything else; null where something was not measured.
+        """Return plain JSON values: the metrics, then everything else; null where something was not measured.
 
-        Compact, a matrix of which only what the metrics need was measured is four short rows.
+        Args:
+            compact: Write a matrix of which only what the metrics need was measured as four short rows.
         """
         metrics = {name: _number(value) for name, value in asdict(self.metrics).items()}
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -103,7 +176,11 @@ class Record:
         return {"format": FORMAT, "key": self.key, **metrics, **parts}
 
     def write(self, folder: str | Path) -> Path:
-        """Write the record as <name>.json, whole or not at all; a file there that is no such record is left alone."""
+        """Write the record as <name>.json, whole or not at all; a file there that is no such record is left alone.
+
+        Args:
+            folder: Where to write it.
+        """
         path = Path(folder) / f"{self.name}.json"
         if exists(path) and not _replaceable(path):
             path = path.with_name(f"format{FORMAT}-{path.name}")
@@ -113,7 +190,7 @@ class Record:
 
     @staticmethod
     def from_json(parts: dict[str, Any]) -> "Record":
-        """The record that `to_json` gave."""
+        """Make a record from what `to_json` returned."""
         if parts["format"] != FORMAT:
             raise MetareplayError(f"a record of format {parts['format']}: this version reads format {FORMAT}")
         parts = {"alignment": None} | parts  # earlier records have none
@@ -122,7 +199,7 @@ class Record:
 
     @staticmethod
     def read(path: str | Path) -> "Record":
-        """A record from its file."""
+        """Read a record from its file."""
         try:
             return Record.from_json(json.loads(Path(path).read_text()))
         except FileNotFoundError as error:
@@ -133,27 +210,9 @@ class Record:
             raise MetareplayError(f"{path} is damaged or is no record: delete it and run again") from error
 
 
-def run_key(
-    learner: str,
-    settings: dict[str, Any],
-    model: str,
-    stream: dict[str, Any],
-    alignment: int = 0,
-    full_matrix: bool = False,
-) -> str:
-    """A short hash of learner, settings (the seed among them), model and stream; any engine gives the same run.
-
-    A run that compares gradients, or measures more than the metrics need, is another one.
-    """
-    what: list[object] = [learner, {k: v for k, v in settings.items() if k != "engine"}, model, stream]
-    what += [{"alignment": alignment}] if alignment else []
-    what += ["full matrix"] if full_matrix else []
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
-
-
 @cache
 def versions() -> dict[str, str]:
-    """What the run stood on, as it was when first asked."""
+    """Return the versions that a run stands on, as they were when first asked for."""
     return {
         "metareplay": __version__,
         "commit": _commit(),
@@ -166,7 +225,7 @@ def versions() -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The commit this package is checked out at, "+" if there are changes; empty where it is installed without one."""
+    """Return the commit that this package is checked out at, with "+" if there are changes; empty if installed."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return ""
@@ -178,7 +237,7 @@ def _commit() -> str:
 
 
 def _processor() -> str:
-    """The CPU's name, where the system tells."""
+    """Return the name of the CPU, where the system tells."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
@@ -187,12 +246,12 @@ def _processor() -> str:
 
 
 def now() -> str:
-    """The date and time, in UTC."""
+    """Return the date and time, in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _replaceable(path: Path) -> bool:
-    """Whether a file is a record of this format: not damaged, nor one that another version may read."""
+    """Return whether a file is a record of this format: not damaged, nor one that another version may read."""
     try:
         Record.read(path)
     except MetareplayError:
@@ -201,18 +260,18 @@ def _replaceable(path: Path) -> bool:
 
 
 def more_than_needed(accuracy: Matrix) -> bool:
-    """Whether more was measured than the metrics need."""
+    """Return whether more was measured than the metrics need."""
     return bool((~np.isnan(accuracy) & ~needed(accuracy.shape[1])).any())
 
 
 def _ends(accuracy: Matrix) -> dict[str, Matrix]:
-    """What the metrics need: the first row, each task just before and just after it was learned, the last row."""
+    """Return what the metrics need: the first row, each task just before and just after it, the last row."""
     before, after = np.diag(accuracy[:-1]), np.diag(accuracy[1:])
     return {"first": accuracy[0], "before": before, "after": after, "last": accuracy[-1]}
 
 
 def _matrix(written: Any) -> Matrix:
-    """The accuracies, from either form of `to_json`."""
+    """Read accuracies in either form of `to_json`."""
     if isinstance(written, dict):
         tasks = len(written["first"])
         each, accuracy = np.arange(tasks), np.full((tasks + 1, tasks), math.nan)

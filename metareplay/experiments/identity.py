@@ -1,0 +1,82 @@
+"""What was run, apart from what came out: runs with the same identity are the same run."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, final
+
+from torch import nn
+
+from metareplay.experiments.alignment import Moment
+from metareplay.learners.learner import Learner
+from metareplay.streams.stream import Stream
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Say what a run is: learner, settings (the seed among them), model and stream.
+
+    Any engine gives the same run. One that compares gradients, or measures more than the metrics need, is another run.
+
+    Args:
+        learner: The name of the learner's class.
+        settings: Its options, as plain JSON values.
+        model: The module in one line.
+        stream: The stream's settings.
+        alignment: How many past examples each gradient is compared with; 0 for none.
+        past: When the past gradients are taken.
+        full_matrix: Whether more accuracies are measured than the metrics need.
+    """
+
+    learner: str
+    settings: dict[str, Any]
+    model: str
+    stream: dict[str, Any]
+    alignment: int = 0
+    past: Moment = "before"
+    full_matrix: bool = False
+
+    @staticmethod
+    def of(
+        learner: Learner,
+        stream: Stream,
+        *,
+        alignment: int = 0,
+        past: Moment = "before",
+        full_matrix: bool = False,
+    ) -> "Identity":
+        """Describe the run of a learner on a stream.
+
+        Args:
+            learner: The learner.
+            stream: The stream.
+            alignment: How many past examples each gradient is compared with; 0 for none.
+            past: When the past gradients are taken.
+            full_matrix: Whether more accuracies are measured than the metrics need.
+        """
+        return Identity(
+            learner=type(learner).__name__,
+            settings=learner.settings(),
+            model=describe(learner.model),
+            stream=stream.settings(),
+            alignment=alignment,
+            past=past,
+            full_matrix=full_matrix,
+        )
+
+    @property
+    def key(self) -> str:
+        """A short hash of all of it."""
+        settings = {name: value for name, value in self.settings.items() if name != "engine"}
+        what: list[object] = [self.learner, settings, self.model, self.stream]
+        if self.alignment:
+            when = {} if self.past == "before" else {"past": self.past}
+            what.append({"alignment": self.alignment, **when})
+        what += ["full matrix"] if self.full_matrix else []
+        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def describe(model: nn.Module) -> str:
+    """Return a module in one line."""
+    return " ".join(str(model).split())
