@@ -1,7 +1,4 @@
-"""Many runs at once on one GPU: a fleet of small MLPs, each with its own seed, rates, batches, memory and stream.
-
-`fly` takes experiments and gives their records, the same kind as from any other engine; `Fleet` is what flies.
-"""
+"""A fleet on its way through its streams: it learns, measures, saves, and writes a record for each run."""
 
 import hashlib
 import time
@@ -11,22 +8,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
 
-import numpy as np
 import torch
+from torch import Tensor
 
-from metareplay._core.files import exists, remove, write_atomically
-from metareplay.errors import InputError, MetareplayError
+from metareplay._core.archive import read_archive, write_archive
+from metareplay._core.files import exists, remove
+from metareplay.errors import CheckpointError, MetareplayError
 from metareplay.experiments.experiment import Experiment
-from metareplay.experiments.record import Record, versions
-from metareplay.experiments.store import Records
-from metareplay.runners.fleet.fleet import WINDOW, Fleet, Terms, chain_of, check_device
+from metareplay.experiments.loop import Run
+from metareplay.experiments.metrics import Accuracies
+from metareplay.experiments.record import Record
+from metareplay.runners.fleet.fleet import WINDOW, Fleet
+from metareplay.runners.runner import finished
 
-__all__ = ["Fleet", "Terms", "check_device", "fleets", "fly"]
-
-NAME: Final = "fleet"
+NAME: Final = "fleet"  # what records call who did the arithmetic
 SAVE_EVERY = 20.0  # seconds between checkpoints
 TURN: Final = 1.0  # seconds that one launch should take, so that progress is seen and Ctrl-C is heard
 Report = Callable[[int, int], None]  # examples learned, examples in all
+State = tuple[dict[str, Any], dict[str, Tensor]]
 
 
 def fly(
@@ -37,25 +36,31 @@ def fly(
     report: Report | None = None,
     device: torch.device | str = "cuda",
 ) -> list[Record | None]:
-    """Run experiments as one fleet, write their records; None for one whose numbers left their range.
+    """Run experiments of one shape as one fleet and write their records.
 
-    What has a record in the folder is not run again. Interrupted and called again it goes on from its last checkpoint.
+    What has a record in the folder is not run again. Interrupted and called again, it goes on from its last checkpoint.
+
+    Args:
+        experiments: What to run: nets of one shape, streams of one length.
+        folder: Where records and the checkpoint are.
+        fresh: Run again what has a record, and start anew what was interrupted.
+        report: Called with the number of examples that each run has learned, and how many there are.
+        device: The GPU.
+
+    Returns:
+        The records in the order of the experiments; None for a run whose numbers left the range of the kernel.
     """
-    versions()  # the commit as it is now
-    if any(one.alignment for one in experiments):
-        raise InputError("a fleet does not compare gradients: use engine='cpu' with alignment")
-    started = [replace(one, engine="torch").start() for one in experiments]
-    runs = {run.key: run for run in started}
-    known = Records(folder)
-    found: dict[str, Record | None] = {} if fresh else {key: known.find(key) for key in runs}
-    path = folder / f".fleet-{hashlib.sha256(' '.join(runs).encode()).hexdigest()[:16]}.ckpt"
-    due = [key for key in runs if found.get(key) is None]
+    wanted = {one.key: one for one in experiments}
+    found: dict[str, Record | None] = {} if fresh else dict(finished(experiments, folder))
+    path = folder / f".fleet-{hashlib.sha256(' '.join(wanted).encode()).hexdigest()[:16]}.ckpt"
+    due = [key for key in wanted if key not in found]
     if exists(path) and (fresh or not due):
         remove(path)
     state = _load(path) if exists(path) else None
     while due:
-        flying = due if state is None else state["keys"]
-        flight = _Flight(Fleet([runs[key] for key in flying], device), path, state)
+        flying = due if state is None else [key for key in state[0]["keys"] if key in wanted]
+        runs = [replace(wanted[key], engine="torch").start() for key in flying]
+        flight = _Flight(Fleet(runs, device), runs, path, state)
         flight.go(report)
         for record in flight.records():
             if found.get(record.key) is None:
@@ -63,50 +68,34 @@ def fly(
                 found[record.key] = record
         remove(path)
         due, state = [key for key in due if key not in flying], None
-    return [found.get(run.key) for run in started]
-
-
-def fleets(experiments: Sequence[Experiment]) -> list[list[Experiment]]:
-    """Those among the experiments that can fly, in fleets of one shape of net and stream."""
-    kinds: dict[str, object] = {}  # by all but the seed
-    found: dict[object, list[Experiment]] = {}
-    for one in experiments:
-        name = repr(replace(one, seed=0))
-        if name not in kinds:
-            kinds[name] = _kind(one)
-        if kinds[name] is not None:
-            found.setdefault(kinds[name], []).append(one)
-    return list(found.values())
-
-
-def _kind(experiment: Experiment) -> object:
-    """What the runs of one fleet have in common; None if this one cannot fly."""
-    run = replace(experiment, engine="torch").start()
-    try:
-        Terms.of(run.learner)
-        widths = chain_of(run.learner).widths
-    except InputError:
-        return None
-    return None if experiment.alignment else (widths, run.stream.tasks, run.stream.total)
+    return [found.get(one.key) for one in experiments]
 
 
 @final
 class _Flight:
-    """A fleet on its way through the streams: learns, measures, saves."""
+    """Take a fleet through its streams.
 
-    def __init__(self, fleet: Fleet, path: Path, state: dict[str, Any] | None) -> None:
-        self.fleet, self._path = fleet, path
+    Args:
+        fleet: The fleet.
+        runs: Its runs, in order.
+        path: Where the checkpoint is.
+        state: The checkpoint to go on from, if there is one.
+    """
+
+    def __init__(self, fleet: Fleet, runs: list[Run], path: Path, state: State | None) -> None:
+        self.fleet, self.runs, self._path = fleet, runs, path
+        self._measured = [Accuracies(run.stream.tasks, run.identity.full_matrix) for run in runs]
         self._seconds = {"learn": 0.0, "evaluate": 0.0}
         self._saved = time.monotonic()
         if state is None:
             self.save()  # a folder that cannot be written is known before the work
         else:
-            self._go_on_from(state)
+            self._go_on_from(*state)
 
     def go(self, report: Report | None) -> None:
-        """All examples of all streams, whole windows at a time, or up to a task's end; every accuracy wanted."""
+        """Learn all examples of all streams, whole windows at a time or up to a task's end; measure what is wanted."""
         fleet, size, total = self.fleet, 1, self.fleet.ends[-1]
-        for finished, end in enumerate((0, *fleet.ends)):
+        for learned_tasks, end in enumerate((0, *fleet.ends)):
             while fleet.seen < end:
                 count = min((fleet.seen // WINDOW + size) * WINDOW, end) - fleet.seen
                 took = self._timed("learn", partial(fleet.learn, count))
@@ -116,23 +105,29 @@ class _Flight:
                 if time.monotonic() - self._saved > SAVE_EVERY:
                     self.save()
             if fleet.seen == end:
-                self._timed("evaluate", partial(self._measure, finished))
+                self._timed("evaluate", partial(self._measure, learned_tasks))
 
     def records(self) -> Iterator[Record]:
-        """Of each run that stayed finite."""
-        share = {name: round(value / len(self.fleet.runs), 3) for name, value in self._seconds.items()}
-        for number, (run, failed) in enumerate(zip(self.fleet.runs, self.fleet.failed, strict=True)):
+        """Make the record of each run that stayed finite."""
+        share = {name: value / len(self.runs) for name, value in self._seconds.items()}
+        for number, (run, failed) in enumerate(zip(self.runs, self.fleet.failed, strict=True)):
             theta = self.fleet.theta(number)
             if failed is None and torch.isfinite(theta).all():
-                run.learner.weights.theta.copy_(theta)
-                run.learner.seen = self.fleet.seen
-                record = run.record()
-                yield replace(record, settings=record.settings | {"engine": NAME}, engine=NAME, seconds=share)
+                settings = run.identity.settings | {"engine": NAME}
+                yield Record.of(
+                    replace(run.identity, settings=settings),
+                    seed=run.learner.seed,
+                    engine=NAME,
+                    examples=self.fleet.seen,
+                    accuracy=self._measured[number].values,
+                    theta=theta,
+                    seconds=share,
+                )
 
-    def _measure(self, finished: int) -> None:
-        for number, run in enumerate(self.fleet.runs):
-            for task in run.missing(finished):
-                run.accuracy[finished, task] = self.fleet.accuracy(number, task)
+    def _measure(self, learned_tasks: int) -> None:
+        for number, measured in enumerate(self._measured):
+            for task in measured.missing(learned_tasks):
+                measured.values[learned_tasks, task] = self.fleet.accuracy(number, task)
 
     def _timed(self, what: str, work: Callable[[], None]) -> float:
         start = time.perf_counter()
@@ -143,28 +138,29 @@ class _Flight:
 
     def save(self) -> None:
         """Write the checkpoint."""
-        accuracy = torch.from_numpy(np.stack([run.accuracy for run in self.fleet.runs]))
-        about = {"keys": [run.key for run in self.fleet.runs], "accuracy": accuracy, "seconds": self._seconds}
-        with write_atomically(self._path) as file:
-            torch.save(self.fleet.state() | about, file)
+        about = {
+            "keys": [run.key for run in self.runs],
+            "accuracy": [measured.to_json() for measured in self._measured],
+            "seconds": self._seconds,
+        }
+        write_archive(self._path, about, self.fleet.state())
         self._saved = time.monotonic()
 
-    def _go_on_from(self, state: dict[str, Any]) -> None:
+    def _go_on_from(self, about: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         try:
-            self.fleet.restore(state)
-            for run, accuracy in zip(self.fleet.runs, state["accuracy"], strict=True):
-                run.accuracy[:] = accuracy.numpy()
-            self._seconds = dict(state["seconds"])
+            self.fleet.restore(tensors)
+            for measured, rows in zip(self._measured, about["accuracy"], strict=True):
+                measured.restore(rows)
+            self._seconds = dict(about["seconds"])
         except Exception as error:
             raise _damaged(self._path) from error
 
 
-def _load(path: Path) -> dict[str, Any]:
-    """A checkpoint, and with it the runs that were under way."""
+def _load(path: Path) -> State:
+    """Read a checkpoint, and with it which runs were under way."""
     try:
-        state: dict[str, Any] = torch.load(path, weights_only=True)
-        return state | {"keys": list(state["keys"])}
-    except Exception as error:
+        return read_archive(path, ("keys", "accuracy", "seconds"))
+    except CheckpointError as error:
         raise _damaged(path) from error
 
 
