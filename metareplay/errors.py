@@ -19,3 +19,7 @@ class CheckpointError(MetareplayError):
 
 class DataError(MetareplayError):
     """A dataset that is missing, damaged, or cannot be fetched."""
+
+
+class PicturesMissingError(MetareplayError):
+    """Raised where a picture cannot be drawn because matplotlib is not installed."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 
 from metareplay._core.files import write_atomically
-from metareplay.errors import MetareplayError
+from metareplay.errors import MetareplayError, PicturesMissingError
 from metareplay.experiments.record import Record
 
 RARE: Final = 1e-4  # shares of dot products too small to show
@@ -119,7 +119,7 @@ def new_figure(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MetareplayError("pictures need matplotlib: pip install 'metareplay[plots]'") from error
+        raise PicturesMissingError("pictures need matplotlib: pip install 'metareplay[plots]'") from error
     return Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from metareplay import networks
-from metareplay._core.table import Table
+from metareplay._core.columns import Columns
+from metareplay.engines.choose import EngineName
 from metareplay.engines.engine import Outcome
 from metareplay.experiments.record import now, versions
 from metareplay.learners import ER, EWC, GEM, MER, Learner, MERCurrentRate, Online
-from metareplay.learners.predictor import Incoming
 from metareplay.memories import Reservoir, Ring
 from metareplay.streams import ManyPermutations, Rotations, Stream
 
@@ -37,7 +37,7 @@ class Setting:
     at_least: float | None = None  # the ratio to the torch loop that we promise
     aim: float | None = None
 
-    def learner(self, engine: str, seed: int = 0) -> Learner:
+    def learner(self, engine: EngineName, seed: int = 0) -> Learner:
         """A learner of this kind, nothing learned yet."""
         model = networks.mlp(784, self.hidden, 10, seed=seed)
         made: dict[str, Callable[[], Learner]] = {
@@ -100,7 +100,7 @@ class Timing:
     engine: str
 
 
-def measure(setting: Setting, engine: str = "auto", rounds: int = 7, seconds: float = 0.3) -> Timing:
+def measure(setting: Setting, engine: EngineName = "auto", rounds: int = 7, seconds: float = 0.3) -> Timing:
     """Medians over rounds; in each, our engine and the torch loop take turns for about so many seconds."""
     xs, ys = _examples(setting, setting.memory + 4000)
     learner = setting.learner(engine)
@@ -123,10 +123,10 @@ def measure(setting: Setting, engine: str = "auto", rounds: int = 7, seconds: fl
     pairs = [(1e6 * ours(count) / setting.steps, 1e6 * loop(seconds)) for _ in range(rounds)]
     ratio = statistics.median(their / our for our, their in pairs)
     our, their = (statistics.median(times) for times in zip(*pairs, strict=True))
-    return Timing(setting.name, our, their, ratio, setting.at_least, setting.aim, learner.compute.name)
+    return Timing(setting.name, our, their, ratio, setting.at_least, setting.aim, learner.chosen_engine.name)
 
 
-def two_jobs(engine: str = "auto", rounds: int = 7, seconds: float = 0.5) -> float:
+def two_jobs(engine: EngineName = "auto", rounds: int = 7, seconds: float = 0.5) -> float:
     """The time of two runs side by side, as a share of one after the other; 0.5 on two idle cores."""
     xs, ys = _examples(FIRST, FIRST.memory + 4000)
     learners = [FIRST.learner(engine, seed) for seed in range(2)]
@@ -215,11 +215,10 @@ def _examples(setting: Setting, count: int) -> tuple[Tensor, Tensor]:
 
 def fill(learner: Learner, xs: Tensor, ys: Tensor) -> None:
     """Store examples without learning them."""
-    if learner.held is None:
+    if learner.own_memory is None:
         return
-    learner.table = Table(learner.slot_count(), max(len(xs), learner.piece_size()), xs, ys, learner.weights.device)
-    learner.held.table = learner.table
-    tasks = torch.arange(len(xs)) * LAST // len(xs)
-    learner.table.bring(xs, ys, tasks)
-    slots = learner.held.place(learner.draws, tasks.numpy())
-    learner.finish(Outcome(len(xs)), slots, Incoming(xs, ys, tasks), learner.table)
+    examples = Columns({"x": xs, "y": ys, "task": torch.arange(len(xs)) * LAST // len(xs)})
+    learner.table = learner.make_table(examples, max(len(xs), learner.piece_size()))
+    learner.table.bring(examples)
+    slots = learner.own_memory.place(learner.draws, examples.task_ids())
+    learner.finish(Outcome(len(xs)), slots, examples, learner.table)

@@ -147,7 +147,7 @@ def measure(setting: Setting, rounds: int, seconds: float, device: torch.device 
     our, their = (statistics.median(times) for times in zip(*pairs, strict=True))
     return Timing(
         name=setting.name,
-        engine=learner.compute.name,
+        engine=learner.chosen_engine.name,
         ours=our,
         torch=their,
         ratio=ratio,

@@ -14,7 +14,7 @@ from metareplay.experiments.loop import Run
 from metareplay.experiments.record import now, versions
 from metareplay.learners import MER
 from metareplay.memories import Reservoir
-from metareplay.runners.fleet.flight import Fleet, check_device
+from metareplay.runners.fleet.fleet import Fleet, check_device
 from metareplay.streams import Rotations
 
 HIDDEN: Final = (100, 100)

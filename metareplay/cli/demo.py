@@ -1,16 +1,61 @@
-"""The main job: five learners on MNIST Rotations with a small memory, a table and a picture."""
+"""`metareplay demo`: five learners on MNIST Rotations with a small memory, a table and a picture."""
 
 from pathlib import Path
+from typing import Annotated
 
-from metareplay.experiments.experiment import Experiment
+import typer
 
-LEARNERS = {"GEM": "gem", "MER": "mer", "ER": "er", "EWC": "ewc", "Online": "online"}  # the longest first
+from metareplay.cli.console import aside, print_table, remark
+from metareplay.cli.display import table
+from metareplay.cli.places import Jobs, runner_at
+from metareplay.cli.progress import bars
+from metareplay.experiments import Experiment
+from metareplay.paper.best import best
+from metareplay.plots import plot_tasks
+
+SHOWN = {"GEM": "gem", "MER": "mer", "ER": "er", "EWC": "ewc", "Online": "online"}  # the longest first
+STREAM = "rotations"
 PICTURE = Path("accuracy.png")
 
 
+def demo(
+    tasks: Annotated[int, typer.Option(help="Tasks in the stream.")] = 20,
+    examples: Annotated[int, typer.Option(help="Examples per task.")] = 1000,
+    memory: Annotated[int, typer.Option(help="Examples held in memory.")] = 500,
+    seed: Annotated[int, typer.Option(help="The seed of everything.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for the records and the picture.")] = Path("demo"),
+    jobs: Jobs = "auto",
+) -> None:
+    """Run online learning, EWC, GEM, ER and MER on MNIST Rotations, the paper's setting: a table and a picture."""
+    wanted = experiments(tasks, examples, memory, seed)
+    with bars(aside) as watcher:
+        runner = runner_at("threads", jobs, rest_on_threads=False)
+        ran = runner.run(list(wanted.values()), out, watcher=watcher)
+    found = {name: record for name, record in zip(wanted, ran, strict=True) if record is not None}
+    title = f"MNIST Rotations, {tasks} tasks of {examples} examples, memory {memory}"
+    print_table(table({name: [record] for name, record in found.items()}, title))
+    plot_tasks(found, out / PICTURE, title)
+    remark(f"picture: {out / PICTURE}; records: {out}/")
+
+
 def experiments(tasks: int, examples: int, memory: int, seed: int) -> dict[str, Experiment]:
-    """What the demo runs: the paper's best settings for each learner."""
+    """Return what the demo runs: the paper's best settings for each learner.
+
+    Args:
+        tasks: Tasks in the stream.
+        examples: Examples per task.
+        memory: Examples held in memory.
+        seed: The seed of everything.
+    """
     return {
-        title: Experiment(learner=name, tasks=tasks, examples=examples, memory=memory, seed=seed)
-        for title, name in LEARNERS.items()
+        title: Experiment(
+            learner=name,
+            stream=STREAM,
+            options=best(name, STREAM, memory),
+            tasks=tasks,
+            examples=examples,
+            memory=memory,
+            seed=seed,
+        )
+        for title, name in SHOWN.items()
     }

@@ -7,7 +7,7 @@ from typing import final
 
 from metareplay.paper.plots import plot_memory
 from metareplay.paper.results import Result
-from metareplay.paper.tables import Table, table_1, table_2, table_4, table_6
+from metareplay.paper.tables import PaperTable, table_1, table_2, table_4, table_6
 from metareplay.plots import plot_alignment, plot_matrices
 
 
@@ -17,11 +17,11 @@ class Figure:
     """A picture of what a table's runs gave."""
 
     title: str
-    table: Callable[[], Table]
+    table: Callable[[], PaperTable]
     draw: Callable[[Sequence[Result], Path], None]
 
 
-def full_runs() -> Table:
+def full_runs() -> PaperTable:
     """Four learners on Rotations with 500 memories, every task measured after every task."""
     wanted = [("Online", None), ("GEM", 500), ("ER with SGD (algorithm 4)", 500), ("MER", 500)]
     cells = [cell for table in (table_1(), table_2(), table_6()) for cell in table.cells]
@@ -30,7 +30,7 @@ def full_runs() -> Table:
         for cell in reversed(cells)
         if cell.column == "MNIST Rotations" and cell.metric == "ra"
     }
-    return Table("figure-tasks", "Accuracy of every task over time", tuple(chosen[name] for name in wanted))
+    return PaperTable("figure-tasks", "Accuracy of every task over time", tuple(chosen[name] for name in wanted))
 
 
 def draw_tasks(found: Sequence[Result], path: Path) -> None:

@@ -19,7 +19,7 @@ from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.record import now, versions
 from metareplay.paper.best import best
 from metareplay.paper.plots import plot_grid
-from metareplay.runners.fleet.flight import fly
+from metareplay.runners import FleetRunner
 
 GRID: Final[dict[str, tuple[float, ...]]] = {
     "lr": (0.01, 0.03, 0.1),
@@ -42,7 +42,7 @@ def experiments(stream: str, memory: int, seeds: int, **sizes: Any) -> list[Expe
 def document(stream: str, memory: int, seeds: int, folder: Path, device: str = "cuda", **sizes: Any) -> dict[str, Any]:
     """Fly the grid; for each setting the retained accuracy of each seed (null: not finite), the best one first."""
     wanted, start = experiments(stream, memory, seeds, **sizes), time.perf_counter()
-    records = fly(wanted, folder, device=device)
+    records = FleetRunner(device).run(wanted, folder)
     seconds = time.perf_counter() - start
     rows = []
     for first in range(0, len(wanted), seeds):
@@ -51,7 +51,7 @@ def document(stream: str, memory: int, seeds: int, folder: Path, device: str = "
         mean = statistics.fmean(known) if len(known) == seeds else None
         rows.append(wanted[first].options | {"ra": mean, "seeds": found})
     rows.sort(key=lambda row: -(row["ra"] or 0))
-    total = wanted[0].start().stream.total or 0
+    total = wanted[0].build()[1].total or 0
     steps = sum(int(one.options["k"] * one.options["s"]) for one in wanted) * total
     about = torch.cuda.get_device_name() if device == "cuda" else device
     return {

@@ -14,7 +14,7 @@ from metareplay._core.files import write_text
 from metareplay._core.text import deviation
 from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.record import Record
-from metareplay.paper.tables import Cell, Table
+from metareplay.paper.tables import Cell, PaperTable
 
 A_MINUTE = 9e6  # SGD steps: what a run of about a minute does
 NEAR_ZERO = 0.1  # a dot product of table 4 above minus this is no interference to speak of
@@ -77,21 +77,26 @@ def seeds_of(cell: Cell, count: int | None) -> list[int]:
     [5, 6]
     """
     if count is None:
-        count = len(cell.seeds) if cell.experiment.work() < A_MINUTE else 5
+        count = len(cell.seeds) if cell.experiment.work < A_MINUTE else 5
     return list(cell.seeds)[:count]
 
 
-def needed_runs(table: Table, seeds: int | None, **changes: Any) -> list[tuple[str, Experiment]]:
-    """What to run for a table, with a label: for each of its numbers each seed; `changes` make a miniature of it."""
+def needed_runs(table: PaperTable, seeds: int | None, **changes: Any) -> list[Experiment]:
+    """Return what to run for a table: for each of its numbers each seed.
+
+    Args:
+        table: The table.
+        seeds: Seeds per number; None for the paper's, or five where a run takes minutes.
+        changes: Fields of the experiments to replace, which makes a miniature of it.
+    """
     return [
-        (f"{cell.row}, {cell.experiment.stream}, seed {seed}", run)
-        for cell in shown_cells(table)
-        for seed in seeds_of(cell, seeds)
-        for run in [replace(cell.experiment, seed=seed, **changes)]
+        replace(cell.experiment, seed=seed, **changes) for cell in shown_cells(table) for seed in seeds_of(cell, seeds)
     ]
 
 
-def results(table: Table, seeds: int | None, records: Iterator[Record | None], comparable: bool = True) -> list[Result]:
+def results(
+    table: PaperTable, seeds: int | None, records: Iterator[Record | None], comparable: bool = True
+) -> list[Result]:
     """A table's numbers from the records of `needed_runs`, in that order; None where a run has not been done."""
     found = []
     for cell in shown_cells(table):
@@ -106,13 +111,13 @@ def _metric(record: Record, metric: str) -> float:
     return record.dot if metric == "alignment" else float(getattr(record, metric))
 
 
-def shown_cells(table: Table) -> list[Cell]:
+def shown_cells(table: PaperTable) -> list[Cell]:
     """The numbers to show: a setting of which the paper prints nothing is left out."""
     printed = [cell.experiment for cell in table.cells if cell.published is not None]
     return [cell for cell in table.cells if cell.experiment in printed]
 
 
-def as_document(table: Table, found: Sequence[Result]) -> dict[str, Any]:
+def as_document(table: PaperTable, found: Sequence[Result]) -> dict[str, Any]:
     """A table as plain JSON values: a list of its numbers; null where something was not measured."""
     return {
         "table": table.name,
@@ -137,7 +142,7 @@ def as_document(table: Table, found: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def write_table(table: Table, found: Sequence[Result], folder: Path) -> None:
+def write_table(table: PaperTable, found: Sequence[Result], folder: Path) -> None:
     """Write a table as Markdown, CSV and JSON."""
     notes = "".join(f"- {note}\n" for note in table.notes)
     page = f"# {table.name}: {table.title}\n\n{as_markdown(found)}\n{summary(found)}\n\n{notes}"
@@ -146,7 +151,7 @@ def write_table(table: Table, found: Sequence[Result], folder: Path) -> None:
         write_text(folder / f"{table.name}.{ending}", text)
 
 
-def as_csv(table: Table, found: Sequence[Result]) -> str:
+def as_csv(table: PaperTable, found: Sequence[Result]) -> str:
     """The same as lines for a spreadsheet."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")

@@ -44,7 +44,7 @@ class Cell:
 
 @final
 @dataclass(frozen=True)
-class Table:
+class PaperTable:
     """One table of the paper."""
 
     name: str
@@ -120,7 +120,7 @@ SAME_RUNS = (
 )
 
 
-def table_1() -> Table:
+def table_1() -> PaperTable:
     """RA, LA and BTI with the usual memory."""
     rows = """
 Online      |    - | 53.38 ± 1.53 | 58.82 ± 2.17 |  -5.44 ± 1.70 | 55.42 ± 0.65 | 69.18 ± 0.99 | -13.76 ± 1.19
@@ -135,7 +135,7 @@ MER         | 5120 | 89.56 ± 0.11 | 87.62 ± 0.16 |  +1.94 ± 0.18 | 85.50 ± 0
     )
 
 
-def table_2() -> Table:
+def table_2() -> PaperTable:
     """RA, LA and BTI as the memory shrinks."""
     rows = """
 GEM | 5120 | 87.58 ± 0.32 | 86.46 ± 0.46 |  +1.12 ± 0.35 | 83.02 ± 0.23 | 80.46 ± 0.38 |  +2.56 ± 0.42
@@ -154,7 +154,7 @@ MER | 5120 | 89.56 ± 0.11 | 87.62 ± 0.16 |  +1.94 ± 0.18 | 85.50 ± 0.16 | 86
     return _table("table-2", "GEM and MER with less memory", rows, _metrics(ROTATIONS, PERMUTATIONS), *notes)
 
 
-def table_3() -> Table:
+def table_3() -> PaperTable:
     """RA, LA and BTI with many short tasks."""
     rows = """
 Online |    - | 32.62 ± 0.43 | 51.68 ± 0.65 | -19.06 ± 0.86
@@ -174,7 +174,7 @@ MER    | 5120 | 62.52 ± 0.32 | 59.44 ± 0.23 |  +3.08 ± 0.31
     return _table("table-3", "Many short tasks", rows, _metrics(MANY), *notes)
 
 
-def table_4() -> Table:
+def table_4() -> PaperTable:
     """The mean dot product of the incoming example's gradient with those of five past examples."""
     rows = """
 ER  | 5120 | -0.569 ± 0.077 | -1.652 ± 0.082 | -1.280 ± 0.078
@@ -189,7 +189,7 @@ MER | 5120 | +0.042 ± 0.017 | +0.017 ± 0.007 | +0.131 ± 0.027
     return _table("table-4", title, rows, columns, *notes, models=TABLE_4_MODELS, alignment=5)
 
 
-def table_5() -> Table:
+def table_5() -> PaperTable:
     """FTI on Rotations."""
     rows = """
 Online     |    - | 58.22 ± 2.03
@@ -202,7 +202,7 @@ MER        | 5120 | 66.74 ± 1.41
     return _table("table-5", "Forward transfer and interference", rows, columns, USUAL_MEMORY)
 
 
-def table_6() -> Table:
+def table_6() -> PaperTable:
     """RA of MER with parts taken away or exchanged."""
     rows = """
 ER with SGD (algorithm 4)           | 5120 | 87.82 ± 0.44 | 84.30 ± 0.09 | 60.67 ± 0.38
@@ -253,7 +253,7 @@ GEM with Reservoir Sampling         | 5120 | 87.16 ± 0.41 | 83.68 ± 0.40 | 58.
     return _table("table-6", "What MER is made of: retained accuracy", rows, columns, *notes)
 
 
-def table_7() -> Table:
+def table_7() -> PaperTable:
     """RA on Rotations with other machines and other seeds."""
     rows = """
 Online                              |    - | 53.38 ± 1.53 | 53.12 ± 1.60 | 52.79 ± 0.98
@@ -282,7 +282,7 @@ MER (algorithm 7)                   | 5120 | 89.34 ± 0.21 | 89.30 ± 0.18 | 89.
     return _table("table-7", "Other seeds: MNIST Rotations", rows, _reproductions(ROTATIONS), *notes)
 
 
-def table_8() -> Table:
+def table_8() -> PaperTable:
     """RA on Permutations with other machines and other seeds."""
     rows = """
 Online                              |    - | 55.42 ± 0.65 | 57.26 ± 1.17 | 57.45 ± 1.25
@@ -311,7 +311,7 @@ MER (algorithm 7)                   | 5120 | 85.64 ± 0.23 | 85.48 ± 0.19 | 85.
     return _table("table-8", "Other seeds: MNIST Permutations", rows, _reproductions(PERMUTATIONS), *notes)
 
 
-def table_9() -> Table:
+def table_9() -> PaperTable:
     """RA on Many Permutations with other machines and other seeds."""
     rows = """
 Online                              |    - | 31.94 ± 1.17 | 31.92 ± 0.96 | 31.66 ± 1.21
@@ -334,7 +334,7 @@ MER (algorithm 7)                   | 5120 | 63.14 ± 0.32 | 63.08 ± 0.54 | 63.
     return _table("table-9", "Other seeds: Many Permutations", rows, _reproductions(MANY), *notes)
 
 
-def variants() -> Table:
+def variants() -> PaperTable:
     """Numbers that the listed settings miss, with the setting that reaches them."""
     changed = [
         (table_1, "Online", PERMUTATIONS, {"lr": 0.001}),
@@ -352,10 +352,10 @@ def variants() -> Table:
         for cell in table().cells
         if (cell.model, cell.experiment.stream) == (model, stream)
     ]
-    return Table("variants", "What other settings give where the listed ones miss", tuple(cells))
+    return PaperTable("variants", "What other settings give where the listed ones miss", tuple(cells))
 
 
-TABLES: dict[str, Callable[[], Table]] = {
+TABLES: dict[str, Callable[[], PaperTable]] = {
     "table-1": table_1,
     "table-2": table_2,
     "table-3": table_3,
@@ -389,7 +389,7 @@ def _table(
     *notes: str,
     models: dict[str, _Model] = MODELS,
     alignment: int = 0,
-) -> Table:
+) -> PaperTable:
     cells = tuple(
         Cell(
             model=model,
@@ -403,7 +403,7 @@ def _table(
         for model, memory, numbers in _rows(rows)
         for column, published in zip(columns, numbers, strict=True)
     )
-    return Table(name, title, cells, notes)
+    return PaperTable(name, title, cells, notes)
 
 
 def _rows(text: str) -> Iterator[tuple[str, int | None, list[Published | None]]]:

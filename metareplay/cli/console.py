@@ -1,0 +1,33 @@
+"""Where the command line prints: results on standard output, everything else on standard error."""
+
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+shown = Console()  # results
+aside = Console(stderr=True)  # progress and remarks
+
+
+def remark(text: str) -> None:
+    """Print a remark beside the results, as it is."""
+    aside.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_table(rows: Table) -> None:
+    """Print a table at its own width even if the screen is narrower, so that no number is cut off."""
+    width = shown.measure(rows, options=shown.options.update(width=sys.maxsize)).maximum
+    Console(width=max(width, shown.width)).print(rows)
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """Print one JSON document."""
+    sys.stdout.write(json.dumps(document, indent=1) + "\n")
+
+
+def fail(message: str) -> None:
+    """Print an error in one line and exit with code 2."""
+    aside.print(f"metareplay: {' '.join(message.split())}", style="red", highlight=False, markup=False, soft_wrap=True)
+    sys.exit(2)

@@ -1,0 +1,61 @@
+"""A learner's own options on the command line: made from its fields, explained by its docstring."""
+
+import inspect
+import re
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Annotated, Any
+
+import typer
+
+from metareplay.experiments.experiment import NOT_OPTIONS
+from metareplay.experiments.names import name_of
+from metareplay.learners import Learner
+
+NOT_TYPED = {"loss", "regression"}  # options that cannot be given as a word, or make no sense on these streams
+
+
+def option_names(kind: type[Learner]) -> list[str]:
+    """Return the fields of a learner that are options of the command line."""
+    return [one.name for one in fields(kind) if one.name not in NOT_OPTIONS | NOT_TYPED]
+
+
+def learner_options(kinds: Sequence[type[Learner]]) -> list[inspect.Parameter]:
+    """Return one parameter for each option that any of these learners has.
+
+    Args:
+        kinds: The learners.
+    """
+    found: dict[str, inspect.Parameter] = {}
+    for name in dict.fromkeys(name for kind in kinds for name in option_names(kind)):
+        having = [kind for kind in kinds if name in option_names(kind)]
+        types = {next(one.type for one in fields(kind) if one.name == name) for kind in having}
+        value: Any = int if types == {int} else float if types <= {float, float | None} else str
+        annotation = Annotated[value | None, typer.Option(help=_help(name, having, len(kinds)))]
+        found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    return list(found.values())
+
+
+def _help(name: str, having: list[type[Learner]], all_kinds: int) -> str:
+    """Explain an option: what each learner's docstring says of it, and which learners have it."""
+    said: dict[str, list[str]] = {}
+    for kind in having:
+        said.setdefault(documented(kind).get(name, ""), []).append(name_of(kind))
+    if len(said) == 1 and len(having) == all_kinds:
+        return next(iter(said))
+    if len(having) == all_kinds:  # the same option, in slightly different words
+        return min(said, key=len)
+    return " ".join(f"{', '.join(names)}: {text}" for text, names in said.items())
+
+
+def documented(kind: type[Any]) -> dict[str, str]:
+    """Return what a class's docstring says of each of its parameters.
+
+    >>> from metareplay import MER
+    >>> documented(MER)["s"]
+    'Batches per incoming example.'
+    """
+    text = inspect.cleandoc(kind.__doc__ or "")
+    section = re.search(r"^Args:\n((?:    .*\n|\n)*)", text + "\n", flags=re.MULTILINE)
+    entries = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", section.group(1) if section else "", flags=re.MULTILINE)
+    return {name: " ".join(said.split()) for name, said in entries}

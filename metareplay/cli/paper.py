@@ -1,0 +1,66 @@
+"""`metareplay paper`: the paper's tables and figures, our numbers beside theirs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from metareplay.cli.console import aside, print_json, print_table, remark, shown
+from metareplay.cli.display import paper_table
+from metareplay.cli.places import Jobs, On, runner_at
+from metareplay.cli.progress import bars
+from metareplay.errors import MetareplayError
+from metareplay.paper.reproduce import Wanted, as_json, pack_records, titles, write, write_page
+from metareplay.paper.results import summary
+
+
+def paper(
+    names: Annotated[list[str] | None, typer.Argument(help="What --list names, or all.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Name the tables and figures.")] = False,
+    seeds: Annotated[int | None, typer.Option(help="Seeds per number; default: the paper's, 5 if long.")] = None,
+    on: On = "threads",
+    jobs: Jobs = "auto",
+    records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
+    out: Annotated[Path, typer.Option(help="Folder for tables (Markdown, CSV, JSON) and pictures.")] = Path("paper"),
+    only_records: Annotated[bool, typer.Option("--only-records", help="Run nothing: show what is recorded.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has a record or was interrupted.")] = False,
+    packed: Annotated[Path | None, typer.Option("--pack", help="Also write the records into this file.")] = None,
+    page: Annotated[Path | None, typer.Option("--document", help="Also write one page with all tables.")] = None,
+    tasks: Annotated[int | None, typer.Option(help="A miniature: so many tasks.")] = None,
+    examples: Annotated[int | None, typer.Option(help="A miniature: so many examples per task.")] = None,
+    test_examples: Annotated[int | None, typer.Option(help="A miniature: so many test images per task.")] = None,
+    to_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Show the paper's tables, our numbers beside theirs. A finished run is never repeated; an interrupted one goes on.
+
+    With --on fleet, a GPU runs what a fleet can take, and this machine's cores run the rest.
+    """
+    if listed or not names:
+        for name, title in titles().items():
+            shown.print(f"{name:17} {title}", highlight=False)
+        return
+    if on == "fleet" and fresh:
+        raise MetareplayError("--fresh and --on fleet: use one of them, or an empty folder for --records")
+    wanted = Wanted(names, seeds, {"tasks": tasks, "examples": examples, "test_examples": test_examples})
+    if only_records:
+        found = wanted.results(wanted.recorded(records))
+    else:
+        runner = runner_at(on, jobs, rest_on_threads=True)
+        with bars(aside) as watcher:
+            found = wanted.results(runner.run(wanted.experiments, records, fresh=fresh, watcher=watcher))
+    for one in found:
+        if not one.numbers:
+            remark(f"{one.name}: none of its runs is in {records} yet")
+        elif one.is_table and not to_json:
+            print_table(paper_table(f"{one.table.name}: {one.table.title}", one.numbers))
+            for note in (*one.table.notes, summary(one.numbers)):
+                shown.print(note, highlight=False, soft_wrap=True)
+    if to_json:
+        print_json(as_json(found))
+    for trouble in write(found, out):
+        remark(trouble)
+    if packed is not None:
+        pack_records(found, packed)
+    if page is not None:
+        write_page(found, page)
+    remark(f"tables and pictures: {out}/; records: {records}/")

@@ -1,0 +1,30 @@
+"""Where a command runs its experiments: the option --on."""
+
+from typing import Annotated, Final
+
+import typer
+
+from metareplay.errors import InputError
+from metareplay.runners import FleetRunner, Runner, Threads
+from metareplay.runners.threads import count_jobs
+
+PLACES: Final = ("threads", "fleet")
+
+On = Annotated[str, typer.Option("--on", help="Where to run: threads (this machine's cores), or fleet (one GPU).")]
+Jobs = Annotated[str, typer.Option(help="Runs at a time on threads: a number, or auto for one per core.")]
+
+
+def runner_at(on: str, jobs: str, *, rest_on_threads: bool) -> Runner:
+    """Return the runner that was asked for.
+
+    Args:
+        on: "threads" or "fleet".
+        jobs: Runs at a time on threads.
+        rest_on_threads: Let threads run what a fleet cannot take.
+    """
+    if on not in PLACES:
+        raise InputError(f"--on {on}: use one of {', '.join(PLACES)}")
+    threads = Threads(count_jobs(jobs))
+    if on == "threads":
+        return threads
+    return FleetRunner(rest=threads if rest_on_threads else None)

@@ -1,0 +1,148 @@
+"""`metareplay run`: train a learner on a stream."""
+
+import inspect
+import math
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any
+
+import typer
+
+from metareplay._core.text import deviation
+from metareplay.cli.console import aside, print_json, print_table, remark
+from metareplay.cli.display import table
+from metareplay.cli.options import learner_options
+from metareplay.cli.places import Jobs, On, runner_at
+from metareplay.cli.progress import bars
+from metareplay.engines.choose import check_engine
+from metareplay.errors import MetareplayError, NonFiniteError
+from metareplay.experiments import Experiment, Record
+from metareplay.experiments.names import (
+    IMAGES_BY_NAME,
+    LEARNERS_BY_NAME,
+    MEMORIES_BY_NAME,
+    STREAMS_BY_NAME,
+    find_learner,
+)
+from metareplay.learners import LEARNERS
+from metareplay.paper.best import best
+from metareplay.plots import plot_alignment
+
+SAMPLES = 5  # past examples that each is compared with: the paper's number
+
+
+def run_command(words: list[str]) -> Callable[..., None]:
+    """Make the command, with the options of every learner and of the user's own one if these words name it.
+
+    Args:
+        words: What was typed.
+    """
+    own = [find_learner(word) for word in words if word.count(":") == 1 and not word.startswith("-")][:1]
+    options = learner_options((*own, *LEARNERS))
+    fixed = [one for one in inspect.signature(run).parameters.values() if one.kind is not one.VAR_KEYWORD]
+
+    def command(**given: Any) -> None:
+        run(**given)
+
+    command.__doc__ = run.__doc__
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*fixed, *options)]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
+
+
+def run(
+    learner: Annotated[
+        str, typer.Argument(help=f"One of: {', '.join(LEARNERS_BY_NAME)}; or your own as file.py:Class.")
+    ] = "mer",
+    stream: Annotated[str, typer.Argument(help=f"One of: {', '.join(STREAMS_BY_NAME)}.")] = "rotations",
+    memory: Annotated[int, typer.Option(help="Examples held in memory (M).")] = 500,
+    memory_kind: Annotated[
+        str | None, typer.Option(help=f"{', '.join(MEMORIES_BY_NAME)}; default: the paper's.")
+    ] = None,
+    tasks: Annotated[int | None, typer.Option(help="Tasks in the stream; default: the paper's.")] = None,
+    examples: Annotated[int | None, typer.Option(help="Examples per task; default: the paper's.")] = None,
+    images: Annotated[str, typer.Option(help=f"Where images come from: {', '.join(IMAGES_BY_NAME)}.")] = "mnist",
+    test_examples: Annotated[int | None, typer.Option(help="Test images per task; default: all.")] = None,
+    seed: Annotated[int, typer.Option(help="The first seed: of the stream, the first weights and every draw.")] = 0,
+    seeds: Annotated[int, typer.Option(help="How many seeds to run.")] = 1,
+    on: On = "threads",
+    jobs: Jobs = "auto",
+    engine: Annotated[str, typer.Option(help="Who does the arithmetic: auto, torch, cpu or cuda.")] = "auto",
+    full_matrix: Annotated[bool, typer.Option("--full-matrix", help="Measure every task after every task.")] = False,
+    alignment: Annotated[
+        bool, typer.Option("--alignment", help="Compare each example's gradient with 5 past ones; draw a picture.")
+    ] = False,
+    past: Annotated[
+        str, typer.Option(help="With --alignment: take past gradients before or after the example is learned.")
+    ] = "before",
+    records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has a record or was interrupted.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record(s) as one JSON document.")] = False,
+    **options: Any,
+) -> None:
+    """Train a learner on a stream: RA, LA, BTI, FTI. What is not given is the paper's best setting.
+
+    An interrupted run goes on where it was when the same command is given again.
+    """
+    if seeds < 1:
+        raise MetareplayError(f"--seeds {seeds}: run at least one")
+    if past not in ("before", "after"):
+        raise MetareplayError(f"--past {past}: use before or after")
+    given = {name: value for name, value in options.items() if value is not None}
+    known = best(learner, stream, memory) if learner in LEARNERS_BY_NAME and stream in STREAMS_BY_NAME else {}
+    experiments = [
+        Experiment(
+            learner=learner,
+            stream=stream,
+            memory=memory,
+            memory_kind=memory_kind,
+            options=known | given,
+            tasks=tasks,
+            examples=examples,
+            images=images,
+            test_examples=test_examples,
+            seed=one,
+            engine=check_engine(engine),
+            full_matrix=full_matrix,
+            alignment=SAMPLES if alignment else 0,
+            past="after" if past == "after" else "before",
+        )
+        for one in range(seed, seed + seeds)
+    ]
+    runner = runner_at(on, jobs, rest_on_threads=False)
+    with bars(aside) as watcher:
+        found = _all_of(experiments, runner.run(experiments, records, fresh=fresh, watcher=watcher), records)
+    if as_json:
+        print_json(found[0].to_json() if seeds == 1 else _summary(found))
+    else:
+        print_table(table({learner: found}, f"{learner} on {stream}, memory {memory}"))
+        remark(f"records: {records}{'/' if str(records) != '/' else ''}")
+    for record in found if alignment else []:
+        picture = records / f"{record.name}.png"
+        plot_alignment({f"{learner}, seed {record.seed}": record}, picture, f"Transfer and interference on {stream}")
+        remark(f"picture: {picture}")
+
+
+def _all_of(experiments: list[Experiment], found: list[Record | None], folder: Path) -> list[Record]:
+    """Return the records if none is missing; otherwise raise an error that says what to do."""
+    lost = [str(one.seed) for one, record in zip(experiments, found, strict=True) if record is None]
+    if lost:
+        raise NonFiniteError(
+            f"the numbers of {len(lost)} of {len(experiments)} runs left what a fleet can hold (seeds "
+            f"{', '.join(lost)}): use a smaller lr, or --on threads; the records of the others are in {folder}"
+        )
+    return [record for record in found if record is not None]
+
+
+def _summary(records: list[Record]) -> dict[str, Any]:
+    names = ("ra", "la", "bti", "fti", *(["dot"] if records[0].alignment else []))
+    values = {name: [getattr(record, name) for record in records] for name in names}
+    metrics = {name: {"mean": _or_none(fmean(found)), "std": deviation(found)} for name, found in values.items()}
+    return {"summary": metrics, "records": [record.to_json() for record in records]}
+
+
+def _or_none(value: float) -> float | None:
+    """Return None for NaN, which JSON does not have."""
+    return None if math.isnan(value) else value
