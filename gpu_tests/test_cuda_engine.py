@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import metareplay as mr
+from metareplay.engines.choose import EngineName
 from metareplay.engines.cuda.engine import CudaEngine
 from metareplay.engines.cuda.rewrite import streamlined
 from metareplay.engines.precision import full_precision
@@ -89,7 +90,7 @@ def test_every_learner_and_net_as_plain_stepping() -> str:
             plain, graphs = make(net(), engine="torch"), make(net(), engine="cuda")
             taught(plain, examples())
             taught(graphs, examples())
-            assert graphs.compute.name == "cuda", graphs.compute.name
+            assert graphs.chosen_engine.name == "cuda", graphs.chosen_engine.name
             found = apart(plain, graphs)
             assert found < 2e-5, f"{kind} {name} {found}"
             buffers = zip(plain.model.buffers(), graphs.model.buffers(), strict=True)
@@ -100,17 +101,17 @@ def test_every_learner_and_net_as_plain_stepping() -> str:
 
 
 def test_auto_takes_graphs_for_a_model_on_the_gpu() -> None:
-    assert taught(LEARNERS["mer"](mlp()), examples()).compute.name == "cuda"
+    assert taught(LEARNERS["mer"](mlp()), examples()).chosen_engine.name == "cuda"
 
 
 def test_graphs_are_used_and_not_only_stepping() -> str:
     learner = taught(LEARNERS["mer"](cnn(), engine="cuda"), examples())
-    engine = learner.compute
+    engine = learner.chosen_engine
     assert isinstance(engine, CudaEngine)
-    assert engine._steps is not None
-    kinds = set(engine._steps._graphs)
+    assert engine._batches is not None
+    kinds = set(engine._batches._graphs)
     assert (6, True, True) in kinds, kinds
-    assert engine._steps._model is not learner.model, "the convolutions were not streamlined"
+    assert engine._batches.model is not learner.model, "the convolutions were not streamlined"
     return f"graphs: {len(kinds)}"
 
 
@@ -148,7 +149,7 @@ def test_replicas_in_threads_are_the_same_bits_as_alone() -> None:
         for thread in threads:
             thread.join()
         assert not failed, failed[0]
-        assert all(learner.compute.name == "cuda" for learner in beside)
+        assert all(learner.chosen_engine.name == "cuda" for learner in beside)
         assert all(same(one, other) for one, other in zip(alone, beside, strict=True))
 
 
@@ -165,7 +166,7 @@ def test_an_example_that_is_not_finite_is_undone_and_named() -> None:
         assert "example 20" in str(error)
     assert all(torch.equal(before[name], value) for name, value in learner.model.state_dict().items())
     learner.observe_many(real[20:], ys[20:], tasks[20:])
-    assert learner.compute.name == "cuda"
+    assert learner.chosen_engine.name == "cuda"
 
 
 def test_what_cannot_be_captured_falls_back_with_a_reason() -> str:
@@ -192,7 +193,7 @@ def test_what_cannot_be_captured_falls_back_with_a_reason() -> str:
 
     reasons = []
     separate = mr.networks.separate_mlps(144, (12,), CLASSES, TASKS).cuda()
-    made: list[Callable[[str], mr.Learner]] = [
+    made: list[Callable[[EngineName], mr.Learner]] = [
         lambda engine: LEARNERS["mer"](cnn(dropout=True), engine=engine),
         lambda engine: LEARNERS["mer"](Asks().cuda(), engine=engine),
         lambda engine: mr.ER(mlp(), memory=memory(), k=4, optimizer="adam", lr=0.001, engine=engine),
@@ -202,12 +203,12 @@ def test_what_cannot_be_captured_falls_back_with_a_reason() -> str:
         plain, fallen = make("torch"), make("cuda")
         taught(plain, examples())
         taught(fallen, examples())
-        assert fallen.compute.name.startswith("torch (cuda could not capture: "), fallen.compute.name
+        assert fallen.chosen_engine.name.startswith("torch (cuda could not capture: "), fallen.chosen_engine.name
         assert apart(plain, fallen) < 2e-5
-        reasons.append(str(getattr(fallen.compute, "reason", None)))
+        reasons.append(str(getattr(fallen.chosen_engine, "reason", None)))
     taught(mr.Independent(separate, engine="cuda"), examples())
     counts = taught(mr.Online(Counts().cuda(), engine="cuda"), examples())
-    assert counts.compute.name.startswith("torch (cuda could not capture: "), counts.compute.name
+    assert counts.chosen_engine.name.startswith("torch (cuda could not capture: "), counts.chosen_engine.name
     assert torch.rand(3, device="cuda").isfinite().all()  # torch's generator is free
     assert torch.nn.functional.dropout(torch.ones(9, device="cuda")).isfinite().all()
     return "; ".join(reasons)

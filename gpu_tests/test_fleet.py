@@ -9,7 +9,8 @@ import metareplay as mr
 from metareplay.bench import fleet as bench_fleet
 from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.loop import Run
-from metareplay.runners.fleet.flight import Fleet, fly
+from metareplay.runners.fleet.fleet import Fleet
+from metareplay.runners.fleet.flight import fly
 
 KINDS = (
     ("mer", {"lr": 0.03, "beta": 0.1, "k": 101, "s": 3}),

@@ -95,12 +95,12 @@ def state(learner: mr.Learner) -> dict[str, Tensor]:
     """Everything that must be the same, bit for bit."""
     kept = dict(learner.model.state_dict())
     kept |= {f"private/{name}": value for name, value in learner.private_state().items()}
-    kept |= {f"engine/{name}": value for name, value in learner.compute.state().items()}
+    kept |= {f"engine/{name}": value for name, value in learner.chosen_engine.state().items()}
     kept["seen"] = torch.tensor(learner.seen)
-    if learner.held is not None and len(learner.held):
-        held = learner.held.examples()
-        kept |= {"held xs": held.xs, "held ys": held.ys, "held tasks": torch.tensor(learner.held.tasks())}
-        kept["filled"] = torch.tensor(learner.held.filled)
+    if learner.own_memory is not None and len(learner.own_memory):
+        held = learner.own_memory.examples()
+        kept |= {"held xs": held.xs, "held ys": held.ys, "held tasks": torch.tensor(learner.own_memory.tasks())}
+        kept["filled"] = torch.tensor(learner.own_memory.filled)
     return {name: value.clone() for name, value in kept.items()}
 
 

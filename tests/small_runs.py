@@ -3,10 +3,12 @@
 import multiprocessing
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +16,13 @@ import pytest
 from torch import nn
 
 import metareplay as mr
-from metareplay import cli
 from metareplay.data import Images
-from metareplay.experiments import experiment, loop
+from metareplay.experiments import loop, names
 from metareplay.experiments.record import versions
 from metareplay.streams import images as image_streams
 
 TASKS, EXAMPLES, HELD = 3, 20, 8
+DEADLINE = 120.0  # seconds that another process may take
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def small_images(name: str = "small") -> Images:
 def instead_of_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let everything that asks for MNIST or Fashion-MNIST by name get the small images."""
     monkeypatch.setattr(image_streams, "mnist", small_images)
-    monkeypatch.setitem(experiment.IMAGES, "fashion-mnist", lambda: small_images("fashion-mnist"))
+    monkeypatch.setitem(names.IMAGES_BY_NAME, "fashion-mnist", lambda: small_images("fashion-mnist"))
 
 
 def rotations(seed: int = 0, tasks: int = TASKS) -> mr.Rotations:
@@ -116,6 +118,8 @@ def run_saving_always(name: str, folder: Path) -> None:
 
 def command_saving_always(words: list[str], folder: Path) -> None:
     """A `metareplay` command in that folder, every run of which is saved after every 3 examples."""
+    from metareplay import cli
+
     with pytest.MonkeyPatch.context() as patch:
         instead_of_mnist(patch)
         patch.setattr(loop, "SAVE_EVERY", 0.0)
@@ -132,6 +136,32 @@ def server_of_processes(monkeypatch: pytest.MonkeyPatch) -> ForkServerContext:
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(["small_runs"])
     return server
+
+
+def wait_until(there: Callable[[], bool], process: BaseProcess) -> None:
+    """Wait until a process has done something; kill it and fail if it takes too long, fail if it ends before that."""
+    deadline = time.monotonic() + DEADLINE
+    while not there():
+        if not process.is_alive():
+            raise AssertionError(f"the process ended too early, with exit code {process.exitcode}")
+        if time.monotonic() > deadline:
+            kill(process)
+            raise AssertionError(f"the process did not get there in {DEADLINE:.0f} seconds")
+        time.sleep(0.0005)
+
+
+def wait_for_end(process: BaseProcess) -> None:
+    """Wait until a process has ended by itself; kill it and fail if it takes too long."""
+    process.join(DEADLINE)
+    if process.is_alive():
+        kill(process)
+        raise AssertionError(f"the process did not end in {DEADLINE:.0f} seconds")
+
+
+def kill(process: BaseProcess) -> None:
+    """Kill a process, whatever it is doing, and wait until it is gone."""
+    process.kill()
+    process.join()
 
 
 def _net() -> nn.Sequential:

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import metareplay as mr
+from metareplay.engines.choose import EngineName
 
 TASKS = 3
+BOTH: tuple[EngineName, ...] = ("torch", "cpu")
 Learners = Callable[..., mr.Learner]
 
 REPLAYING: dict[str, Learners] = {
@@ -61,12 +63,12 @@ def distance(one: mr.Learner, other: mr.Learner) -> float:
     return float((one.weights.theta - other.weights.theta).norm() / one.weights.theta.norm())
 
 
-def both(make: Callable[[str], mr.Learner], given: tuple[Tensor, ...]) -> tuple[mr.Learner, mr.Learner]:
+def both(make: Callable[[EngineName], mr.Learner], given: tuple[Tensor, ...]) -> tuple[mr.Learner, mr.Learner]:
     learners = make("torch"), make("cpu")
     for learner in learners:
         for part in (slice(0, 7), slice(7, None)):
             learner.observe_many(*(values[part] for values in given))
-    assert [learner.compute.name for learner in learners] == ["torch", "cpu"]
+    assert [learner.chosen_engine.name for learner in learners] == ["torch", "cpu"]
     return learners
 
 
@@ -78,7 +80,7 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
 @given(case=cases())
 @settings(max_examples=25)
 def test_replay(make: Learners, dtype: torch.dtype, case: dict[str, Any]) -> None:
-    def learner(engine: str) -> mr.Learner:
+    def learner(engine: EngineName) -> mr.Learner:
         net = mr.networks.mlp(case["inputs"], case["hidden"], case["outputs"], seed=case["seed"]).to(dtype)
         rest = case["rest"] | {"engine": engine, "seed": case["seed"]}
         return make(net, mr.Reservoir(case["capacity"]), case | {"rest": rest})
@@ -94,7 +96,7 @@ def test_replay(make: Learners, dtype: torch.dtype, case: dict[str, Any]) -> Non
 def test_optimizers(kind: type[mr.ER | mr.ERTasks], optimizer: Any, case: dict[str, Any]) -> None:
     """In float64: they divide by the size of gradients, so where these are rounding errors so are the steps."""
 
-    def learner(engine: str) -> mr.Learner:
+    def learner(engine: EngineName) -> mr.Learner:
         net = mr.networks.mlp(case["inputs"], case["hidden"], case["outputs"], seed=case["seed"]).double()
         memory = mr.Reservoir(case["capacity"])
         return kind(net, memory=memory, optimizer=optimizer, seed=case["seed"], engine=engine, **case["rest"])
@@ -111,7 +113,7 @@ def test_online_ewc_and_gem(dtype: torch.dtype, case: dict[str, Any], strength: 
         return mr.networks.mlp(case["inputs"], case["hidden"], case["outputs"], seed=case["seed"]).to(dtype)
 
     lr, clip = case["rest"]["lr"], case["rest"]["clip"]
-    kinds: list[Callable[[str], mr.Learner]] = [
+    kinds: list[Callable[[EngineName], mr.Learner]] = [
         lambda engine: mr.Online(net(), lr=lr, clip=clip, engine=engine),
         lambda engine: mr.EWC(net(), lr=lr, clip=clip, strength=strength, fisher_examples=4, engine=engine),
         lambda engine: mr.GEM(net(), lr=lr, clip=clip, strength=strength, memory=mr.Ring(12, TASKS), engine=engine),
@@ -135,7 +137,7 @@ def test_models_with_a_part_for_each_task(dtype: torch.dtype, case: dict[str, An
         return mr.networks.separate_mlps(*sizes, TASKS, seed=seed).to(dtype)
 
     lr, clip = case["rest"]["lr"], case["rest"]["clip"]
-    kinds: list[Callable[[str], mr.Learner]] = [
+    kinds: list[Callable[[EngineName], mr.Learner]] = [
         lambda engine: mr.Independent(separate(), lr=lr, clip=clip, engine=engine),
         lambda engine: mr.Independent(separate(), lr=lr, start="clone", engine=engine),
         lambda engine: mr.TaskInput(mr.networks.task_input_mlp(*sizes, TASKS, seed=seed).to(dtype), engine=engine),
@@ -150,11 +152,11 @@ def test_batches_over_several_tasks_parts_go_to_torch() -> None:
     xs, ys, tasks = torch.rand(30, 6), torch.arange(30) % 4, torch.arange(30) // 10
     learners = [
         mr.MER(mr.networks.separate_mlps(6, (12,), 4, TASKS), memory=mr.Reservoir(9), s=2, k=4, engine=engine)
-        for engine in ("torch", "cpu")
+        for engine in BOTH
     ]
     for learner in learners:
         learner.observe_many(xs, ys, tasks)
-    assert [learner.compute.name for learner in learners] == ["torch", "torch"]
+    assert [learner.chosen_engine.name for learner in learners] == ["torch", "torch"]
     torch.testing.assert_close(learners[0].weights.theta, learners[1].weights.theta)
 
 
@@ -165,7 +167,7 @@ def test_regression(loss: Any, case: dict[str, Any]) -> None:
     xs, _, tasks = data(case | {"images": False})
     ys = 3 * torch.from_numpy(np.random.default_rng(1).standard_normal((len(xs), case["outputs"])))
 
-    def learner(engine: str) -> mr.Learner:
+    def learner(engine: EngineName) -> mr.Learner:
         net = mr.networks.mlp(case["inputs"], case["hidden"], case["outputs"], seed=case["seed"]).double()
         memory = mr.Reservoir(case["capacity"])
         return mr.MER(net, memory=memory, lr=0.01, beta=0.3, s=2, k=4, loss=loss, regression=True, engine=engine)
@@ -178,9 +180,9 @@ def test_reptile() -> None:
     xs, ys = torch.rand(30, 6), torch.arange(30) % 3
     learners = [
         mr.Reptile(mr.networks.mlp(6, (8,), 3), lr=0.2, beta=0.4, s=3, k=5, engine=engine)
-        for engine in ("torch", "cpu")
+        for engine in BOTH
     ]
     for learner in learners:
         learner.train(xs, ys, updates=8)
-    assert [learner.compute.name for learner in learners] == ["torch", "cpu"]
+    assert [learner.chosen_engine.name for learner in learners] == ["torch", "cpu"]
     torch.testing.assert_close(learners[0].weights.theta, learners[1].weights.theta)

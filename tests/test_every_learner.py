@@ -332,7 +332,7 @@ def test_numbers_from_numpy_are_as_good_as_pythons(tmp_path: Path) -> None:
 
 def test_a_refused_first_example_is_forgotten() -> None:
     learner = mr.Online(torch.nn.Linear(INPUTS, 3))
-    with pytest.raises(mr.InputError, match="not one score a class"):
+    with pytest.raises(mr.InputError, match="not one score per class"):
         learner.observe(torch.rand(2, INPUTS), 1)
     learner.observe(torch.rand(INPUTS), 2)
     assert learner.seen == 1

@@ -33,9 +33,9 @@ def test_the_memory_is_full_when_timing_starts(setting: bench.Setting) -> None:
     xs, ys = bench._examples(setting, 200)
     learner = bench.Setting("small", memory=50).learner("auto")
     bench.fill(learner, xs[:50], ys[:50])
-    assert learner.held is not None
-    assert len(learner.held) == learner.held.seen == learner.seen == 50
-    assert torch.equal(learner.held.examples().xs, xs[:50])
+    assert learner.own_memory is not None
+    assert len(learner.own_memory) == learner.own_memory.seen == learner.seen == 50
+    assert torch.equal(learner.own_memory.examples().xs, xs[:50])
 
 
 def test_the_document_is_plain_json() -> None:

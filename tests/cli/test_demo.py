@@ -17,7 +17,7 @@ def test_the_demo_compares_five_learners_with_the_same_seed() -> None:
     for one in made.values():
         learner, stream = one.build()
         assert (stream.tasks, stream.total, learner.seed) == (3, 12, 9)
-        assert learner.held is None or learner.held.capacity == 50
+        assert learner.own_memory is None or learner.own_memory.capacity == 50
     mer, _ = demo.experiments(tasks=20, examples=1000, memory=500, seed=0)["MER"].build()
     assert (mer.lr, mer.settings()["beta"]) == (0.1, 0.01)
 

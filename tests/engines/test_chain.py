@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.nn import functional
 
 import metareplay as mr
-from metareplay.engines.chain import Chain, LossKind
-from metareplay.engines.torch_engine import Loss
-from metareplay.experiments.alignment import gradient_products
+from metareplay.engines.chain import Chain, LossKind, dot_products
+from metareplay.engines.objective import Loss
+from metareplay.experiments.alignment import flat_gradients
 
 LOSSES: dict[LossKind, Loss] = {
     LossKind.CROSS_ENTROPY: functional.cross_entropy,
@@ -40,7 +40,9 @@ def test_products_without_gradients_are_products_of_gradients(
     assert chain is not None
     xs = torch.randn(count, inputs, dtype=torch.float64, generator=generator)
     ys = targets(kind, count, outputs, generator)
-    found = chain.products(xs, ys, kind)
+    factors = chain.factors(xs, ys, kind)
+    found = dot_products(factors, factors)
     assert not found.requires_grad
     tasks = torch.zeros(count, dtype=torch.int64)
-    torch.testing.assert_close(found, gradient_products(net, LOSSES[kind], xs, ys, tasks), rtol=1e-10, atol=1e-10)
+    flat = flat_gradients(net, LOSSES[kind], xs, ys, tasks)
+    torch.testing.assert_close(found, flat @ flat[0], rtol=1e-10, atol=1e-10)

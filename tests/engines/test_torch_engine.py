@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -89,12 +91,12 @@ def test_what_is_no_single_example_is_explained() -> None:
     with pytest.raises(mr.InputError, match="cannot take inputs of shape"):
         learner.observe(torch.rand(7), 1)
     pixelwise = mr.Online(nn.Linear(6, 3))
-    with pytest.raises(mr.InputError, match="not one score a class"):
+    with pytest.raises(mr.InputError, match="not one score per class"):
         pixelwise.observe(torch.rand(1, 6), 1)
     assert pixelwise.seen == 0
 
 
 @pytest.mark.parametrize("engine", ["gpu", "numpy"])
-def test_unknown_engines_are_refused(engine: str) -> None:
+def test_unknown_engines_are_refused(engine: Any) -> None:
     with pytest.raises(mr.InputError, match="engine"):
         mr.Online(mr.networks.mlp(6, (8,), 3), engine=engine)

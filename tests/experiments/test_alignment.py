@@ -15,7 +15,7 @@ from torch.nn import functional
 import metareplay as mr
 from metareplay._core.draws import Draws, Purpose
 from metareplay.experiments import alignment as alignments
-from metareplay.experiments.alignment import EDGES, Alignment, gradient_products
+from metareplay.experiments.alignment import EDGES, Alignment, Moment, flat_gradients
 
 SAMPLES = 3
 ALL = examples()
@@ -36,8 +36,10 @@ def gradient(learner: mr.Learner, x: Tensor, y: Tensor, task: int) -> Tensor:
     return found
 
 
-def measured(learner: mr.Learner, xs: Tensor, ys: Tensor, tasks: Tensor, samples: int = SAMPLES) -> Alignment:
-    alignment = Alignment(learner, samples)
+def measured(
+    learner: mr.Learner, xs: Tensor, ys: Tensor, tasks: Tensor, samples: int = SAMPLES, past: Moment = "before"
+) -> Alignment:
+    alignment = Alignment(learner, samples, past)
     incoming, table = learner.accept(xs, ys, tasks)
     for one in alignment.each(incoming):
         learner.learn(one, table)
@@ -60,6 +62,36 @@ def test_products_are_those_of_plain_gradients_before_learning(make: Callable[[]
             expected = torch.stack([grads[0] @ grad for grad in grads[1:]])
             torch.testing.assert_close(found[n], expected, rtol=1e-10, atol=1e-12)
         learner.observe(xs[n], ys[n], int(tasks[n]))
+
+
+LEARNERS: dict[str, Callable[[nn.Module], mr.Learner]] = {
+    "online": lambda net: mr.Online(net, lr=0.1, seed=7),
+    "mer": lambda net: mr.MER(net, memory=mr.Reservoir(9), lr=0.1, beta=0.3, gamma=0.8, s=2, k=4, seed=7),
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("make", [mlp, cnn, heads], ids=["mlp", "cnn", "heads"])
+def test_after_learning_its_own_gradient_is_from_before_and_the_past_ones_are_from_after(
+    make: Callable[[], nn.Module], name: str
+) -> None:
+    xs, ys, tasks = ALL
+    alignment = measured(LEARNERS[name](make().double()), xs, ys, tasks, past="after")
+    found = alignment.products()
+    learner, moved = LEARNERS[name](make().double()), 0.0
+    assert torch.isnan(found[0]).all()
+    for n in range(len(xs)):
+        own = gradient(learner, xs[n], ys[n], int(tasks[n]))
+        drawn = Draws(7).integers(Purpose.ALIGNMENT, n, SAMPLES, n) if n else []
+        before = [own @ gradient(learner, xs[i], ys[i], int(tasks[i])) for i in drawn]
+        learner.observe(xs[n], ys[n], int(tasks[n]))
+        if n:
+            expected = torch.stack([own @ gradient(learner, xs[i], ys[i], int(tasks[i])) for i in drawn])
+            torch.testing.assert_close(found[n], expected, rtol=1e-10, atol=1e-12)
+            moved = max(moved, float((torch.stack(before) - expected).abs().max()))
+    assert moved > 1e-3  # it is not the same as before learning
+    assert alignment.summary()["past"] == "after"
+    assert torch.equal(found.isnan(), measured(LEARNERS[name](make().double()), xs, ys, tasks).products().isnan())
 
 
 def smooth(outputs: Tensor, ys: Tensor) -> Tensor:
@@ -103,12 +135,13 @@ def test_the_past_is_all_of_it_drawn_uniformly() -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_measuring_changes_nothing(name: str) -> None:
+@pytest.mark.parametrize("past", ["before", "after"])
+def test_measuring_changes_nothing(past: Moment, name: str) -> None:
     xs, ys, tasks = ALL
     watched, plain = EVERY[name](), EVERY[name]()
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    measured(watched, xs, ys, tasks)
+    measured(watched, xs, ys, tasks, past=past)
     assert torch.equal(torch.get_rng_state(), before)
     plain.observe_many(xs, ys, tasks)
     assert_same_state(state(watched), state(plain))
@@ -119,17 +152,18 @@ def test_modes_and_grads_are_left_as_they_were() -> None:
     parts = list(net.children())
     parts[2].eval()
     inputs, ys, tasks = torch.rand(3, INPUTS), torch.tensor([0, 1, 2]), torch.zeros(3, dtype=torch.int64)
-    gradient_products(net, functional.cross_entropy, inputs, ys, tasks)
+    flat_gradients(net, functional.cross_entropy, inputs, ys, tasks)
     assert [part.training for part in parts] == [True, True, False, True, True, True, True, True]
     assert all(p.grad is None for p in net.parameters())
 
 
-def test_it_works_where_gradients_are_off() -> None:
+@pytest.mark.parametrize("past", ["before", "after"])
+def test_it_works_where_gradients_are_off(past: Moment) -> None:
     xs, ys, tasks = ALL
-    expected = measured(EVERY["online-cnn"](), xs, ys, tasks).products()
+    expected = measured(EVERY["online-cnn"](), xs, ys, tasks, past=past).products()
     learner = EVERY["online-cnn"]()
     with torch.inference_mode():
-        found = measured(learner, xs.clone(), ys.clone(), tasks).products()
+        found = measured(learner, xs.clone(), ys.clone(), tasks, past=past).products()
     assert torch.equal(found[1:], expected[1:])
 
 
@@ -151,6 +185,19 @@ def test_an_example_that_was_undone_counts_once() -> None:
     assert alignment.summary() == expected.summary()
 
 
+def test_after_learning_an_example_that_was_undone_counts_once() -> None:
+    xs, ys, tasks = ALL
+    learner = EVERY["online"]()
+    alignment = Alignment(learner, SAMPLES, "after")
+    incoming, table = learner.accept(xs, ys, tasks)
+    for number, one in enumerate(incoming.pieces(1)):
+        next(alignment.each(one))  # and then it is not learned
+        assert len(alignment.products()) == number
+        for same in alignment.each(one):
+            learner.learn(same, table)
+    assert alignment.summary() == measured(EVERY["online"](), xs, ys, tasks, past="after").summary()
+
+
 def test_products_that_are_not_finite_are_left_out_and_counted() -> None:
     xs, ys, tasks = torch.rand(20, INPUTS), ALL[1][:20], ALL[2][:20]
     xs[4:9] = 1e30
@@ -166,6 +213,11 @@ def test_products_that_are_not_finite_are_left_out_and_counted() -> None:
 def test_no_samples_are_refused() -> None:
     with pytest.raises(mr.InputError, match="alignment=-1: each example is compared with at least one"):
         Alignment(EVERY["online"](), -1)
+
+
+def test_a_moment_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(mr.InputError, match="past='during': use 'before' or 'after'"):
+        Alignment(EVERY["online"](), 1, "during")  # type: ignore[arg-type]
 
 
 # The summary
@@ -220,8 +272,9 @@ def test_many_task_changes_are_not_listed() -> None:
     assert summary_of(torch.zeros(300, 1).double(), torch.arange(300) % 2)["changes"] == []
 
 
-def test_the_history_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("past", ["before", "after"])
+def test_the_history_grows(past: Moment, monkeypatch: pytest.MonkeyPatch) -> None:
     xs, ys, tasks = ALL
-    expected = measured(EVERY["online"](), xs, ys, tasks).products()
+    expected = measured(EVERY["online"](), xs, ys, tasks, past=past).products()
     monkeypatch.setattr(alignments, "ROOM", 1)
-    assert torch.equal(measured(EVERY["online"](), xs, ys, tasks).products()[1:], expected[1:])
+    assert torch.equal(measured(EVERY["online"](), xs, ys, tasks, past=past).products()[1:], expected[1:])

@@ -27,8 +27,8 @@ def widths(net: nn.Module) -> list[tuple[int, int]]:
 
 
 def memory_of(learner: mr.Learner) -> mr.Memory:
-    assert learner.held is not None
-    return learner.held
+    assert learner.own_memory is not None
+    return learner.own_memory
 
 
 @every_stream

@@ -4,6 +4,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,14 +15,31 @@ import torch
 from every_learner import assert_same_state, state
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_runs import EXAMPLES, HELD, MAKE, TASKS, mer, rotations, run_saving_always, server_of_processes, small_images
+from small_runs import (
+    EXAMPLES,
+    HELD,
+    MAKE,
+    TASKS,
+    kill,
+    mer,
+    rotations,
+    run_saving_always,
+    server_of_processes,
+    small_images,
+    wait_for_end,
+    wait_until,
+)
 from torch import Tensor, nn
 
 import metareplay as mr
 from metareplay.experiments import loop
+from metareplay.experiments.alignment import Moment
 from metareplay.experiments.metrics import needed
 from metareplay.streams import images as image_streams
 from metareplay.streams.stream import Chunk, Examples
+
+
+PASTS: tuple[Moment, Moment] = ("before", "after")
 
 
 def same(one: mr.Record, other: mr.Record) -> bool:
@@ -87,7 +105,7 @@ def test_a_run_is_a_plain_loop_over_the_stream() -> None:
 def test_a_record_says_what_ran() -> None:
     learner, stream = mer(seed=5), rotations(seed=2)
     record = mr.run(learner, stream)
-    assert (record.learner, record.seed, record.engine) == ("MER", 5, learner.compute.name)
+    assert (record.learner, record.seed, record.engine) == ("MER", 5, learner.chosen_engine.name)
     assert record.settings == learner.settings()
     assert record.stream == stream.settings()
     assert "Linear(in_features=784, out_features=8, bias=True)" in record.model
@@ -139,8 +157,28 @@ def test_comparing_gradients_changes_nothing_else(name: str) -> None:
     assert other.key == mr.Run(MAKE[name](), rotations(), alignment=4).key != one.key
 
 
-def test_a_number_of_gradients_that_cannot_be_is_refused() -> None:
+def test_past_gradients_after_learning_are_another_run_with_the_same_weights() -> None:
+    before, after = (mr.run(mer(), rotations(), alignment=4, past=past) for past in PASTS)
+    assert (before.weights, before.metrics) == (after.weights, after.metrics)
+    assert before.dot != after.dot
+    assert before.key != after.key == mr.Run(mer(), rotations(), alignment=4, past="after").key
+    assert before.key == mr.Run(mer(), rotations(), alignment=4).key
+    assert after.alignment is not None
+    assert after.alignment["past"] == "after"
+    assert before.alignment is not None
+    assert "past" not in before.alignment  # as in earlier records
+    assert mr.Record.from_json(json.loads(json.dumps(after.to_json()))).key == after.key
+
+
+def test_where_gradients_are_not_compared_the_past_decides_nothing() -> None:
+    one, other = (mr.run(mer(), rotations(), past=past) for past in PASTS)
+    assert same(one, other)
+    assert one.key == other.key
+
+
+def test_gradients_that_cannot_be_compared_are_refused() -> None:
     refused(mer(), rotations(), "alignment=-1: .* use alignment >= 1", alignment=-1)
+    refused(mer(), rotations(), "past='during': use 'before' or 'after'", alignment=2, past="during")
 
 
 # Streams of one's own
@@ -228,7 +266,7 @@ def test_a_learner_that_has_learned_is_refused() -> None:
 def test_regression_is_refused_where_accuracy_is_measured() -> None:
     learner = mr.Online(nn.Linear(4, 1), regression=True)
     xs, _ = rows(6)
-    refused(learner, mr.OwnStream.from_tensors(xs, xs[:, :1], test=(xs, xs[:, :1])), "regression has not")
+    refused(learner, mr.OwnStream.from_tensors(xs, xs[:, :1], test=(xs, xs[:, :1])), "undefined for regression")
     assert mr.run(learner, mr.OwnStream.from_tensors(xs, xs[:, :1])).examples == 6
 
 
@@ -240,20 +278,23 @@ def test_regression_is_refused_where_accuracy_is_measured() -> None:
     stop=st.lists(st.integers(1, 40), min_size=1, max_size=2),
     save_every=st.sampled_from([0.0, 60.0]),
     alignment=st.sampled_from([0, 2]),
+    past=st.sampled_from(["before", "after"]),
 )
-@settings(max_examples=16)
-def test_stopped_anywhere_it_ends_the_same(name: str, stop: list[int], save_every: float, alignment: int) -> None:
+@settings(max_examples=24)
+def test_stopped_anywhere_it_ends_the_same(
+    name: str, stop: list[int], save_every: float, alignment: int, past: Moment
+) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "SAVE_EVERY", save_every)
         patch.setattr(image_streams, "CHUNK", 7)
         path = Path(folder) / "run.ckpt"
         for number in stop:
-            work = mr.Run(MAKE[name](), rotations(), checkpoint=path, alignment=alignment)
+            work = mr.Run(MAKE[name](), rotations(), checkpoint=path, alignment=alignment, past=past)
             for _ in zip(range(number), work.steps(), strict=False):
                 pass
         learner, undisturbed = MAKE[name](), MAKE[name]()
-        record = mr.run(learner, rotations(), checkpoint=path, alignment=alignment)
-        assert same(record, mr.run(undisturbed, rotations(), alignment=alignment))
+        record = mr.run(learner, rotations(), checkpoint=path, alignment=alignment, past=past)
+        assert same(record, mr.run(undisturbed, rotations(), alignment=alignment, past=past))
         assert_same_state(state(learner), state(undisturbed))
 
 
@@ -334,15 +375,14 @@ def test_killed_at_random_moments_it_ends_the_same(name: str, tmp_path: Path, mo
     for _ in range(2):
         process = server.Process(target=run_saving_always, args=(name, tmp_path))
         process.start()
-        wait_for_saves(path, moments.randint(2, 6))
+        wait_for_saves(path, moments.randint(2, 6), process)
         time.sleep(moments.uniform(0, 0.01))
-        process.kill()
-        process.join()
+        kill(process)
         assert process.exitcode == -signal.SIGKILL
         assert not (tmp_path / "learner.ckpt").exists()
     process = server.Process(target=run_saving_always, args=(name, tmp_path))
     process.start()
-    process.join()
+    wait_for_end(process)
     assert process.exitcode == 0
     undisturbed = MAKE[name]()
     record = mr.run(undisturbed, rotations())
@@ -350,16 +390,14 @@ def test_killed_at_random_moments_it_ends_the_same(name: str, tmp_path: Path, mo
     assert same(mr.Record.read(written), record)
     killed = mr.load(tmp_path / "learner.ckpt", MAKE[name]().model)
     assert_same_state(state(killed), state(undisturbed))
-    assert killed.held is None or len(killed.held) == HELD
+    assert killed.own_memory is None or len(killed.own_memory) == HELD
 
 
-def wait_for_saves(path: Path, count: int) -> None:
-    """Until a file has been replaced so many times."""
-    last = version(path)
+def wait_for_saves(path: Path, count: int, process: BaseProcess) -> None:
+    """Until the process has replaced a file so many times."""
     for _ in range(count):
-        while version(path) == last:
-            time.sleep(0.0005)
         last = version(path)
+        wait_until(lambda last=last: version(path) != last, process)  # type: ignore[misc]
 
 
 def version(path: Path) -> tuple[int, int]:
@@ -400,6 +438,20 @@ def test_going_on_with_something_else_is_refused(
     before = state(other)
     refused(other, stream(), message, checkpoint=path, **options)
     assert_same_state(state(other), before)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("saved", "other", "message"),
+    [("before", "after", "past=.*, not after"), ("after", "before", "past=after, not ")],
+)
+def test_going_on_with_gradients_of_another_moment_is_refused(
+    saved: Moment, other: Moment, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.ckpt"
+    mr.run(mer(), rotations(), checkpoint=path, alignment=2, past=saved)
+    content = path.read_bytes()
+    refused(mer(), rotations(), f"saved with {message}", checkpoint=path, alignment=2, past=other)
     assert path.read_bytes() == content
 
 

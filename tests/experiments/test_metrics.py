@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -5,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hypothesis_numpy
 
 from metareplay.errors import InputError
-from metareplay.experiments.metrics import Matrix, Metrics, needed
+from metareplay.experiments.metrics import Accuracies, Matrix, Metrics, needed
 
 percent = st.floats(0, 100)
 
@@ -77,3 +79,40 @@ def test_needed_grows_with_the_tasks_not_with_their_square() -> None:
 def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match=r"use \(T \+ 1, T\)"):
         Metrics.of(np.zeros(shape))
+
+
+# Filling in a matrix
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3, 5])
+@pytest.mark.parametrize("full", [False, True])
+def test_row_by_row_what_is_wanted_is_filled_in_once(tasks: int, full: bool) -> None:
+    measured = Accuracies(tasks, full)
+    for row in range(tasks + 1):
+        for task in measured.missing(row):
+            measured.values[row, task] = 10 * row + task
+        assert measured.missing(row) == []
+    wanted = np.ones_like(needed(tasks)) if full else needed(tasks)
+    np.testing.assert_array_equal(~np.isnan(measured.values), wanted)
+    assert measured.more_than_needed == (full and tasks > 2)  # of up to two tasks the metrics need everything
+
+
+def test_what_was_measured_comes_back_from_json_bit_for_bit() -> None:
+    measured = Accuracies(3, full_matrix=False)
+    measured.values[0, 1], measured.values[3, 2] = 100 / 3, 2 / 3
+    again = Accuracies(3, full_matrix=False)
+    again.restore(json.loads(json.dumps(measured.to_json(), allow_nan=False)))
+    np.testing.assert_array_equal(again.values, measured.values)
+    assert again.missing(0) == [0, 2]
+
+
+def test_of_no_tasks_nothing_is_measured() -> None:
+    measured = Accuracies(0, full_matrix=True)
+    assert (measured.values.shape, measured.missing(0), measured.more_than_needed) == ((1, 0), [], False)
+    measured.restore(json.loads(json.dumps(measured.to_json())))
+    assert measured.values.shape == (1, 0)
+
+
+def test_rows_of_another_shape_are_not_taken_back() -> None:
+    with pytest.raises(ValueError, match="reshape"):
+        Accuracies(2, full_matrix=False).restore([[1.0], [2.0]])

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import math
 import platform
@@ -5,18 +6,20 @@ import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import ALIGNED, RECORD
 
 import metareplay as mr
 from metareplay.experiments.metrics import needed
-from metareplay.experiments.record import run_key, versions
+from metareplay.experiments.record import versions
 
 nan = math.nan
 NOT_MEASURED = replace(RECORD, accuracy=np.array([[10.0, nan], [nan, 30.0], [70.0, nan]]))
@@ -148,15 +151,46 @@ def test_the_key_depends_on(changes: dict[str, Any]) -> None:
     assert replace(RECORD, **changes).key != RECORD.key
 
 
-def test_the_key_stays_the_same_from_version_to_version() -> None:
-    assert run_key("MER", {"lr": 0.1, "engine": "auto"}, "net", {"tasks": 2}) == "89accba7b7399512"
-    assert run_key("MER", {"lr": 0.1}, "net", {"tasks": 2}, 5) == "deb9ef8fdfbccd35"
-
-
 def test_the_key_depends_on_how_many_gradients_are_compared() -> None:
     assert ALIGNED.alignment is not None
     assert replace(ALIGNED, alignment=ALIGNED.alignment | {"mean": 7.0}).key == ALIGNED.key
     assert replace(ALIGNED, alignment=ALIGNED.alignment | {"samples": 6}).key != ALIGNED.key
+    assert replace(ALIGNED, alignment=ALIGNED.alignment | {"past": "after"}).key != ALIGNED.key
+    assert replace(ALIGNED, alignment=ALIGNED.alignment | {"past": "before"}).key == ALIGNED.key
+
+
+@pytest.mark.parametrize("record", [RECORD, NOT_MEASURED, ALIGNED], ids=["whole", "not all measured", "aligned"])
+def test_the_identity_is_what_was_run(record: mr.Record) -> None:
+    found = record.identity
+    assert (found.learner, found.settings, found.model, found.stream) == (
+        record.learner,
+        record.settings,
+        record.model,
+        record.stream,
+    )
+    assert found.key == record.key
+    assert (found.alignment, found.past) == (0 if record.alignment is None else 5, "before")
+    assert not found.full_matrix  # of up to two tasks the metrics need everything
+    assert replace(record, accuracy=np.zeros((4, 3))).identity.full_matrix
+
+
+def test_a_record_is_made_of_an_identity_and_what_came_out() -> None:
+    theta = torch.arange(6, dtype=torch.float32)
+    made = mr.Record.of(
+        ALIGNED.identity,
+        seed=3,
+        engine="torch",
+        examples=20,
+        accuracy=RECORD.accuracy,
+        theta=theta,
+        seconds={"learn": 1.23456, "evaluate": 0.5},
+        alignment=ALIGNED.alignment,
+    )
+    weights = hashlib.sha256(theta.numpy().tobytes()).hexdigest()
+    assert made.seconds == {"learn": 1.235, "evaluate": 0.5}
+    assert datetime.now(UTC) - datetime.fromisoformat(made.date) < timedelta(minutes=5)
+    assert made == replace(ALIGNED, weights=weights, seconds=made.seconds, date=made.date)
+    assert made.identity == ALIGNED.identity
 
 
 def spoiled(**changes: object) -> Callable[[dict[str, Any]], object]:

@@ -11,6 +11,7 @@ import transcriptions
 from torch import Tensor, nn
 
 import metareplay as mr
+from metareplay.memories import Sampler
 
 Data = tuple[Tensor, Tensor, Tensor]
 Net = Callable[[], nn.Module]
@@ -24,8 +25,8 @@ def assert_same(learner: mr.Learner, expected: tuple[transcriptions.Theta, trans
     theta, memory = expected
     for name, parameter in learner.model.named_parameters():
         torch.testing.assert_close(parameter.detach(), theta[name], rtol=1e-12, atol=1e-14)
-    assert learner.held is not None
-    held = learner.held.examples()
+    assert learner.own_memory is not None
+    held = learner.own_memory.examples()
     assert torch.equal(held.xs, torch.stack([x for x, _, _ in memory]))
     assert held.ys.tolist() == [y for _, y, _ in memory]
 
@@ -95,8 +96,8 @@ def test_mer_without_reptile_is_plain_sgd_over_the_same_rows(small_net: Net, sma
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.2)
     xs, ys, _ = small_data
     for i in range(len(xs)):
-        incoming = drawing._check(xs[i : i + 1], ys[i : i + 1], None, needs_tasks=False)
-        plan = drawing.plan(incoming)
+        with Sampler(drawing.memory, drawing.draws, drawing.seen, np.array([-1])) as memory:
+            plan = drawing.plan(memory)
         learner.observe(xs[i], int(ys[i]))
         drawing.observe(xs[i], int(ys[i]))
         assert learner.table is not None
@@ -106,7 +107,8 @@ def test_mer_without_reptile_is_plain_sgd_over_the_same_rows(small_net: Net, sma
             x, y = (xs[i], ys[i]) if row == plan.incoming else rows_before[int(row)]
             nn.functional.cross_entropy(plain(x[None]), y[None]).backward()
             optimizer.step()
-        rows_before = {slot: (learner.table.xs[slot].clone(), learner.table.ys[slot].clone()) for slot in range(10)}
+        held = learner.table.gather(torch.arange(10))
+        rows_before = {slot: (held["x"][slot], held["y"][slot]) for slot in range(10)}
     for ours, theirs in zip(learner.model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
 

@@ -28,5 +28,5 @@ def test_tasks_it_was_not_made_for_are_refused_before_anything_is_learned() -> N
 
 @pytest.mark.parametrize("tasks", [0, 7])
 def test_needs_a_slot_for_each_task(tasks: int) -> None:
-    with pytest.raises(mr.InputError, match="at least one slot a task"):
+    with pytest.raises(mr.InputError, match="at least one slot per task"):
         mr.Ring(6, tasks=tasks)

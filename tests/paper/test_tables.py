@@ -175,9 +175,9 @@ def test_every_experiment_builds(monkeypatch: pytest.MonkeyPatch) -> None:
         assert type(learner) is LEARNERS[experiment.learner]
         assert experiment.options.items() <= learner.settings().items()
         assert stream.tasks == experiment.tasks
-        if learner.held is not None:
-            assert learner.held.capacity == experiment.memory
-            assert type(learner.held).__name__.lower() == experiment.memory_kind
+        if learner.own_memory is not None:
+            assert learner.own_memory.capacity == experiment.memory
+            assert type(learner.own_memory).__name__.lower() == experiment.memory_kind
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import metareplay as mr
-from metareplay._core.table import Table
+from metareplay._core.columns import Columns
+from metareplay._core.table import Table, TensorStorage
 from metareplay.engines.cpu import groups, layout, steps
 from metareplay.learners import gem
 from metareplay.learners.gem import project
@@ -69,7 +70,7 @@ DO_NOT: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("make", QUALIFY.values(), ids=QUALIFY.keys())
 def test_chosen_for_any_chain_of_linear_and_relu(make: Callable[[], nn.Module]) -> None:
     learner = mr.Online(make(), lr=0.1)
-    assert learner.compute.name == "cpu"
+    assert learner.chosen_engine.name == "cpu"
     learner.observe_many(*examples())
     assert learner.seen == 40
 
@@ -77,16 +78,16 @@ def test_chosen_for_any_chain_of_linear_and_relu(make: Callable[[], nn.Module]) 
 @pytest.mark.parametrize("make", DO_NOT.values(), ids=DO_NOT.keys())
 def test_any_other_model_quietly_uses_torch(make: Callable[[], nn.Module]) -> None:
     learner = mr.Online(make(), lr=0.1)
-    assert learner.compute.name == "torch"
+    assert learner.chosen_engine.name == "torch"
     with pytest.raises(mr.InputError, match="engine 'cpu' needs"):
         mr.Online(make(), lr=0.1, engine="cpu")
 
 
 def test_losses_that_do_not_qualify() -> None:
     net = mr.networks.mlp(6, (8,), 3)
-    assert mr.Online(net, loss=nn.CrossEntropyLoss()).compute.name == "cpu"
-    assert mr.Online(net, loss=nn.CrossEntropyLoss(label_smoothing=0.1)).compute.name == "torch"
-    assert mr.Online(net, loss=lambda outputs, ys: functional.cross_entropy(outputs, ys)).compute.name == "torch"
+    assert mr.Online(net, loss=nn.CrossEntropyLoss()).chosen_engine.name == "cpu"
+    assert mr.Online(net, loss=nn.CrossEntropyLoss(label_smoothing=0.1)).chosen_engine.name == "torch"
+    assert mr.Online(net, loss=lambda outputs, ys: functional.cross_entropy(outputs, ys)).chosen_engine.name == "torch"
 
 
 def test_the_users_module_holds_the_weights_afterwards() -> None:
@@ -134,7 +135,7 @@ def test_exact_resume(tmp_path: Path) -> None:
     learner.observe_many(xs[:17], ys[:17])
     learner.save(tmp_path / "run.ckpt")
     learner = mr.load(tmp_path / "run.ckpt", mr.networks.mlp(6, (8, 7), 3))  # type: ignore[assignment]
-    assert learner.compute.name == "cpu"
+    assert learner.chosen_engine.name == "cpu"
     learner.observe_many(xs[17:], ys[17:])
     assert torch.equal(learner.weights.theta, whole.weights.theta)
 
@@ -169,13 +170,13 @@ def test_inputs_that_are_not_vectors_to_the_first_layer_are_left_to_torch() -> N
     learners = [mr.Online(mr.networks.glorot(nn.Linear(8, 4), 0), regression=True, engine=e) for e in ("auto", "torch")]
     for learner in learners:
         learner.observe_many(xs, ys)
-        assert learner.compute.name == "torch"
+        assert learner.chosen_engine.name == "torch"
     assert torch.equal(learners[0].weights.theta, learners[1].weights.theta)
 
 
 def test_class_weights_are_no_plain_cross_entropy() -> None:
     weighted = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 0.1]))
-    assert mr.ER(mr.networks.mlp(6, (8,), 3), loss=weighted).compute.name == "torch"
+    assert mr.ER(mr.networks.mlp(6, (8,), 3), loss=weighted).chosen_engine.name == "torch"
 
 
 def test_parameters_in_another_order_are_left_to_torch() -> None:
@@ -184,14 +185,14 @@ def test_parameters_in_another_order_are_left_to_torch() -> None:
     del layer.weight
     layer.weight = weight  # now the bias comes first
     assert [name for name, _ in layer.named_parameters()] == ["bias", "weight"]
-    assert mr.Online(layer).compute.name == "torch"
+    assert mr.Online(layer).chosen_engine.name == "torch"
 
 
 def test_losses_that_do_not_go_with_their_targets_are_left_to_torch() -> None:
     soft = mr.Online(mr.networks.mlp(6, (8,), 3), loss=functional.cross_entropy, regression=True)
-    assert soft.compute.name == "torch"
+    assert soft.chosen_engine.name == "torch"
     soft.observe(torch.rand(6), torch.tensor([0.2, 0.3, 0.5]))
-    assert mr.Online(mr.networks.mlp(6, (8,), 3), loss=functional.mse_loss).compute.name == "torch"
+    assert mr.Online(mr.networks.mlp(6, (8,), 3), loss=functional.mse_loss).chosen_engine.name == "torch"
 
 
 def test_another_dataset_is_not_mistaken_for_the_one_before() -> None:
@@ -351,8 +352,9 @@ def test_gem_of_another_table_does_not_take_the_memories_of_the_one_before() -> 
     for one in (learner, plain):
         one.observe_many(xs[:30], ys[:30], torch.arange(30) // 15)
         assert one.table is not None
-        other = Table(10, 256, xs, ys, torch.device("cpu"))
-        other.bring(xs[30:40], ys[30:40], torch.arange(10) // 5)
+        brought = Columns({"x": xs[30:40], "y": ys[30:40], "task": torch.arange(10) // 5})
+        other = Table(10, 256, brought, TensorStorage(torch.device("cpu")))
+        other.bring(brought)
         other.keep(np.arange(10))
         other.writes[:] = one.table.writes
         one.table = other

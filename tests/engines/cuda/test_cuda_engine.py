@@ -17,8 +17,12 @@ from torch import Tensor, nn
 import metareplay as mr
 from metareplay._core.plan import Plan, Rates
 from metareplay.engines import choose
+from metareplay.engines.cuda import batches as batches_module
 from metareplay.engines.cuda import engine as cuda_engine
-from metareplay.engines.cuda.engine import CudaEngine, Patience, Piece, Work, pieces, row_rates
+from metareplay.engines.cuda.engine import CudaEngine
+from metareplay.engines.cuda.graphs import CudaGraphs, Work
+from metareplay.engines.cuda.pieces import Patience, Piece, pieces, row_rates
+from metareplay.engines.cuda.trial import first_cause
 from metareplay.engines.torch_engine import TorchEngine
 
 
@@ -45,8 +49,8 @@ class Rerun:
 
 def with_graphs(learner: mr.Learner, recorder: Any = None) -> mr.Learner:
     """The same learner, made with engine="torch", on the graph engine."""
-    assert isinstance(learner.compute, TorchEngine)
-    learner.compute = CudaEngine(learner.compute, recorder or Rerun(), fewer_kernels=False)
+    assert isinstance(learner.chosen_engine, TorchEngine)
+    learner.chosen_engine = CudaEngine(learner.chosen_engine, recorder or Rerun(), fewer_kernels=False)
     return learner
 
 
@@ -76,12 +80,12 @@ def test_every_learner_as_the_torch_engine(name: str) -> None:
     for one, other in zip(state(plain).values(), state(graphs).values(), strict=True):
         torch.testing.assert_close(one, other)
     reason, usual = FALLEN.get(name), "torch" if name.startswith("gem") else "cuda"
-    assert graphs.compute.name == (usual if reason is None else f"torch (cuda could not capture: {reason})")
+    assert graphs.chosen_engine.name == (usual if reason is None else f"torch (cuda could not capture: {reason})")
 
 
 @pytest.mark.parametrize("name", ["mer", "mer-heads", "mer-current-rate", "mer-one-big-batch", "ewc", "online"])
 def test_many_weights_are_moved_piece_by_piece(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_engine, "LARGE", 0)
+    monkeypatch.setattr(batches_module, "LARGE", 0)
     plain, graphs = taught(MADE[name](engine="torch"), 7), taught(with_graphs(MADE[name](engine="torch")), 7)
     for one, other in zip(state(plain).values(), state(graphs).values(), strict=True):
         torch.testing.assert_close(one, other)
@@ -116,7 +120,7 @@ def test_statistics_of_batch_norm_move_as_in_stepping(kind: type[mr.Learner]) ->
     with_graphs(learners[1])
     for learner in learners:
         taught(learner, 3)
-    assert learners[1].compute.name == "cuda"
+    assert learners[1].chosen_engine.name == "cuda"
     assert float(learners[0].model.get_buffer("2.num_batches_tracked")) > 0
     assert_same_state(state(learners[0]), state(learners[1]))
 
@@ -132,7 +136,7 @@ def test_an_example_that_is_not_finite_is_undone_and_named() -> None:
     assert all(torch.isfinite(value).all() for value in learner.model.state_dict().values())
     assert not torch.equal(before["1.weight"], state(learner)["1.weight"])  # the one before it was learned
     learner.observe_many(xs, ys)
-    assert learner.compute.name == "cuda"
+    assert learner.chosen_engine.name == "cuda"
 
 
 def test_a_loss_that_is_infinite_with_finite_gradients_is_noticed() -> None:
@@ -167,7 +171,7 @@ def test_what_cannot_be_captured_is_stepped_and_says_why() -> None:
     graphs = taught(with_graphs(EVERY["mer"](engine="torch"), Untouched()))
     assert_same_state(state(graphs), state(taught(EVERY["mer"](engine="torch"))))
     wanted = "torch (cuda could not capture: operation not permitted when stream is capturing)"
-    assert graphs.compute.name == wanted
+    assert graphs.chosen_engine.name == wanted
     again, (xs, ys, _) = with_graphs(EVERY["mer"](engine="torch"), Untouched()), examples()
     assert mr.run(again, mr.OwnStream.from_tensors(xs, ys)).engine == wanted
 
@@ -182,7 +186,7 @@ class OneShort(Rerun):
 
 def test_a_replay_that_does_something_else_is_noticed() -> None:
     graphs = taught(with_graphs(EVERY["mer"](engine="torch"), OneShort()))
-    assert "replaying gave other weights than stepping" in graphs.compute.name
+    assert "replaying gave other weights than stepping" in graphs.chosen_engine.name
     assert_same_state(state(graphs), state(taught(EVERY["mer"](engine="torch"))))
 
 
@@ -201,12 +205,12 @@ def test_a_rewritten_module_that_computes_something_else_is_not_used(monkeypatch
 
     monkeypatch.setattr(cuda_engine, "streamlined", Doubled)
     learner = EVERY["mer"](engine="torch")
-    assert isinstance(learner.compute, TorchEngine)
-    learner.compute = CudaEngine(learner.compute, recorder := Rerun())
+    assert isinstance(learner.chosen_engine, TorchEngine)
+    learner.chosen_engine = CudaEngine(learner.chosen_engine, recorder := Rerun())
     taught(learner)
     assert wrong
     assert recorder.replayed > 0
-    assert learner.compute.name == "cuda"
+    assert learner.chosen_engine.name == "cuda"
     assert_same_state(state(learner), state(taught(EVERY["mer"](engine="torch"))))
 
 
@@ -224,7 +228,7 @@ def test_a_module_that_replaces_its_buffers_is_noticed() -> None:
             return found
 
     learner = taught(with_graphs(mr.Online(Moving(), engine="torch")))
-    assert "replaces its buffers" in learner.compute.name
+    assert "replaces its buffers" in learner.chosen_engine.name
 
 
 def test_graphs_are_made_for_lengths_that_stay() -> None:
@@ -239,8 +243,8 @@ def test_a_changed_table_or_rate_makes_new_graphs() -> None:
     recorder = Rerun()
     reptile = mr.Reptile(mr.networks.mlp(6, (8,), 4), lr=0.2, beta=0.4, s=3, k=5, engine="torch")
     other = mr.Reptile(mr.networks.mlp(6, (8,), 4), lr=0.2, beta=0.4, s=3, k=5, engine="torch")
-    assert isinstance(reptile.compute, TorchEngine)
-    reptile.compute = CudaEngine(reptile.compute, recorder, fewer_kernels=False)
+    assert isinstance(reptile.chosen_engine, TorchEngine)
+    reptile.chosen_engine = CudaEngine(reptile.chosen_engine, recorder, fewer_kernels=False)
     xs, ys, _ = examples()
     for learner in (reptile, other):
         learner.train(xs[:20], ys[:20], updates=6)
@@ -248,25 +252,25 @@ def test_a_changed_table_or_rate_makes_new_graphs() -> None:
         learner.lr = 0.1
         learner.train(xs[20:], ys[20:], updates=2)
     torch.testing.assert_close(reptile.weights.theta, other.weights.theta)
-    assert reptile.compute.name == "cuda"
+    assert reptile.chosen_engine.name == "cuda"
 
 
-@pytest.mark.parametrize("where", ["trial", "_open", "_learn", "_close"])
+@pytest.mark.parametrize("where", ["record", "open", "_learn", "_close"])
 def test_out_of_memory_is_explained_and_undone(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever it happens, also before an example has begun: nothing is lost, nothing is half done."""
 
     def full(*_: object) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
-    learner = EVERY["mer"](engine="torch") if where == "trial" else taught(EVERY["mer"](engine="torch"))
+    learner = EVERY["mer"](engine="torch") if where == "record" else taught(EVERY["mer"](engine="torch"))
     with_graphs(learner)
-    if where != "trial":
+    if where != "record":
         taught(learner, 1)
-        assert isinstance(learner.compute, CudaEngine)
-        learner.compute._steps._graphs.clear()  # type: ignore[union-attr]
+        assert isinstance(learner.chosen_engine, CudaEngine)
+        learner.chosen_engine._batches._graphs.clear()  # type: ignore[union-attr]
     before = state(learner)
-    monkeypatch.setattr(cuda_engine._Steps, where, full)
-    with pytest.raises(mr.MetareplayError, match="not enough memory"):
+    monkeypatch.setattr(batches_module.Batches, where, full)
+    with pytest.raises(mr.MetareplayError, match="not enough GPU memory"):
         taught(learner)
     assert_same_state(before, state(learner))
 
@@ -407,14 +411,14 @@ def test_work_aside_comes_after_what_was_asked_before_and_before_what_follows(cu
         cuda.append("work")
         raise KeyError
 
-    with pytest.raises(KeyError), cuda_engine.CudaGraphs(torch.device("cpu")).aside():
+    with pytest.raises(KeyError), CudaGraphs(torch.device("cpu")).aside():
         work()
     waits = [line for line in cuda if "waits" in line or line == "work"]
     assert waits == ["ours waits for main", "work", "main waits for ours"]
 
 
 def test_a_graph_is_captured_on_the_own_stream_and_replayed(cuda: list[str]) -> None:
-    graphs = cuda_engine.CudaGraphs(torch.device("cpu"))
+    graphs = CudaGraphs(torch.device("cpu"))
     replay = graphs.record(lambda: cuda.append("work"))
     replay()
     assert cuda == ["capture in pool 0 on ours, thread_local", "work", "replay"]
@@ -424,7 +428,7 @@ def test_after_a_capture_that_failed_another_one_is_made_and_the_lock_is_free(cu
     def fails() -> None:
         raise RuntimeError("not while capturing")
 
-    graphs = cuda_engine.CudaGraphs(torch.device("cpu"))
+    graphs = CudaGraphs(torch.device("cpu"))
     for _ in range(2):
         with pytest.raises(RuntimeError, match="not while capturing"):
             graphs.record(fails)
@@ -441,11 +445,11 @@ def test_the_first_cause_is_told() -> None:
 
     with pytest.raises(RuntimeError) as caught:
         fails()
-    assert cuda_engine._first_cause(caught.value) == "a value was asked for"
+    assert first_cause(caught.value) == "a value was asked for"
 
 
 def test_two_learners_that_got_the_same_stream_take_turns(cuda: list[str]) -> None:
-    one, other = (cuda_engine.CudaGraphs(torch.device("cpu")) for _ in range(2))
+    one, other = (CudaGraphs(torch.device("cpu")) for _ in range(2))
 
     def work() -> None:
         with other.aside():

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import metareplay as mr
-from metareplay.engines.cuda.engine import CudaEngine, Work
+from metareplay.engines.cuda.engine import CudaEngine
+from metareplay.engines.cuda.graphs import Work
 from metareplay.engines.cuda.rewrite import ConvBlock, LinearBlock, streamlined, streamlined_loss
 from metareplay.engines.torch_engine import TorchEngine
 
@@ -205,14 +206,14 @@ def test_a_learner_on_the_graph_engine_with_these_kernels() -> None:
         return mr.MER(mr.networks.glorot(net, 1), memory=memory, lr=0.1, beta=0.3, s=2, k=3, engine="torch")
 
     plain, ours = learner(), learner()
-    assert isinstance(ours.compute, TorchEngine)
-    engine = ours.compute = CudaEngine(ours.compute, Rerun())
+    assert isinstance(ours.chosen_engine, TorchEngine)
+    engine = ours.chosen_engine = CudaEngine(ours.chosen_engine, Rerun())
     xs, ys = torch.randint(256, (6, 1, 5, 5), dtype=torch.uint8), torch.arange(6) % 3
     for one in (plain, ours):
         one.observe_many(xs, ys)
     assert engine.name == "cuda"
-    assert engine._steps is not None
-    assert engine._steps._model is not ours.model
+    assert engine._batches is not None
+    assert engine._batches.model is not ours.model
     torch.testing.assert_close(plain.weights.theta, ours.weights.theta, rtol=1e-5, atol=1e-6)
 
 
