@@ -1,0 +1,54 @@
+"""The command `bench`: pick a benchmark, run it, and print its tables or its JSON document."""
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from metareplay.bench.cpu import CpuBenchmark
+from metareplay.bench.cuda import CudaBenchmark
+from metareplay.bench.fleet import FleetBenchmark
+from metareplay.bench.frame import QUICK, Benchmark, Effort, Sheet, as_text
+from metareplay.cli.display import bench_table
+from metareplay.errors import InputError
+
+FLEET = "fleet"
+
+
+def bench(
+    engine: Annotated[str, typer.Option(help="auto, torch, cpu or cuda: the engine to time.")] = "auto",
+    on: Annotated[str | None, typer.Option(help="fleet: time many runs at once on one GPU.")] = None,
+    rounds: Annotated[int, typer.Option(help="Turns that each side takes; medians are shown.")] = 7,
+    seconds: Annotated[float, typer.Option(help="Seconds that one turn takes.")] = 0.5,
+    quick: Annotated[bool, typer.Option("--quick", help="Time only the first setting, briefly: does it work?")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Time the steps of an engine against a clean torch loop, in turns; or the steps of a fleet against its floor."""
+    benchmark, effort = _benchmark(engine, on), Effort(rounds, seconds)
+    with Console(stderr=True).status("timing") as status:
+        found = benchmark.run(QUICK if quick else effort, status.update)
+    if as_json:
+        sys.stdout.write(as_text(found))
+    for sheet in [] if as_json else benchmark.sheets(found):
+        _print(sheet)
+
+
+def _benchmark(engine: str, on: str | None) -> Benchmark:
+    """Return the benchmark that was asked for."""
+    if engine == FLEET:
+        raise InputError("--engine fleet: a fleet is a place to run, not an engine; use --on fleet")
+    if on not in (None, FLEET):
+        raise InputError(f"--on {on}: use --on fleet, or leave --on out")
+    if on == FLEET and engine != "auto":
+        raise InputError(f"--engine {engine} and --on fleet: use one of them")
+    if on == FLEET:
+        return FleetBenchmark()
+    return CudaBenchmark() if engine == "cuda" else CpuBenchmark(engine)
+
+
+def _print(sheet: Sheet) -> None:
+    """Print a table at its own width even if the screen is narrower, so that no number is cut off."""
+    table, shown = bench_table(sheet), Console()
+    width = shown.measure(table, options=shown.options.update(width=sys.maxsize)).maximum
+    Console(width=max(width, shown.width)).print(table)
