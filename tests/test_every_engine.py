@@ -178,10 +178,7 @@ def test_regression(loss: Any, case: dict[str, Any]) -> None:
 
 def test_reptile() -> None:
     xs, ys = torch.rand(30, 6), torch.arange(30) % 3
-    learners = [
-        mr.Reptile(mr.networks.mlp(6, (8,), 3), lr=0.2, beta=0.4, s=3, k=5, engine=engine)
-        for engine in BOTH
-    ]
+    learners = [mr.Reptile(mr.networks.mlp(6, (8,), 3), lr=0.2, beta=0.4, s=3, k=5, engine=engine) for engine in BOTH]
     for learner in learners:
         learner.train(xs, ys, updates=8)
     assert [learner.chosen_engine.name for learner in learners] == ["torch", "cpu"]

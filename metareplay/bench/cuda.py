@@ -1,58 +1,100 @@
-"""How fast a step is on a GPU: captured graphs against plain torch stepping, same GPU, same run, in turns.
+"""How long a step takes on a GPU: captured graphs against plain torch stepping, same GPU, same run, in turns.
 
 `metareplay bench --engine cuda`; or, where only torch is installed, `python -m metareplay.bench.cuda`.
 """
 
-import json
 import statistics
-import sys
-import threading
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
-from typing import Any, final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from metareplay import networks
-from metareplay.bench.cpu import fill
+from metareplay.bench.frame import (
+    AGAINST_TORCH,
+    Benchmark,
+    Clock,
+    Column,
+    Effort,
+    Say,
+    Sheet,
+    Timing,
+    announced,
+    calibrate,
+    clock_learner,
+    compare,
+    describe_gpu,
+    document,
+    fill,
+    main,
+    side_by_side,
+    take_turns,
+)
+from metareplay.bench.torch_loop import torch_loop
 from metareplay.engines.choose import check_gpu
-from metareplay.engines.precision import full_precision
-from metareplay.experiments.record import now, versions
 from metareplay.learners import MER
 from metareplay.memories import Reservoir
 from metareplay.networks import nature_cnn, omniglot_cnn
 
-MEMORY = 500
-REPLICAS = 5
-GPU = torch.device("cuda")
+MEMORY: Final = 500
+EXAMPLES: Final = 100  # that are learned over and over again while the clock runs
+WARM_UP: Final = 4  # examples, after which every graph is captured
+REPLICAS: Final = 5
+GPU: Final = torch.device("cuda")
 
 
 def small_mlp(seed: int = 0) -> nn.Module:
-    """The paper's MNIST network."""
+    """Return the paper's MNIST network.
+
+    Args:
+        seed: The seed of its weights.
+    """
     return networks.mlp(784, (100, 100), 10, seed=seed)
 
 
 @final
 @dataclass(frozen=True)
 class Setting:
-    """What to time: MER with this network."""
+    """What to time: MER with one network.
+
+    Args:
+        name: What people call it.
+        model: Makes the network from a seed.
+        shape: The shape of one input, which consists of bytes.
+        outputs: How many classes there are, or how many targets for regression.
+        k: How many examples a batch has, the incoming one included.
+        s: How many batches each example causes.
+        regression: Whether targets are real numbers, with the Huber loss.
+        promised: How many times faster than torch stepping we promise to be, if we do.
+        aim: How many times faster than torch stepping we aim to be, if we do.
+    """
 
     name: str
     model: Callable[[int], nn.Module]
-    shape: tuple[int, ...]  # of one input, in bytes
+    shape: tuple[int, ...]
     outputs: int
     k: int
     s: int
     regression: bool = False
-    at_least: float | None = None  # the ratio to torch stepping that we promise
+    promised: float | None = None
     aim: float | None = None
 
+    @property
+    def steps(self) -> int:
+        """Return how many updates of the weights one incoming example causes."""
+        return self.s * self.k
+
     def learner(self, device: torch.device, seed: int = 0) -> MER:
-        """A learner with a full memory."""
+        """Return a learner whose memory is full.
+
+        Args:
+            device: Where it learns.
+            seed: The seed of its weights and draws.
+        """
         learner = MER(
             self.model(seed).to(device),
             memory=Reservoir(MEMORY),
@@ -69,123 +111,139 @@ class Setting:
         return learner
 
     def examples(self, count: int) -> tuple[Tensor, Tensor]:
-        """Made-up ones."""
+        """Return made-up examples.
+
+        Args:
+            count: How many.
+        """
         generator = torch.Generator().manual_seed(0)
         xs = torch.randint(256, (count, *self.shape), generator=generator, dtype=torch.uint8)
         if self.regression:
             return xs, torch.randn(count, self.outputs, generator=generator)
         return xs, torch.randint(self.outputs, (count,), generator=generator)
 
+    def clock(self, learner: MER) -> Clock:
+        """Return the clock that teaches a learner made-up examples.
+
+        Args:
+            learner: The learner to time.
+        """
+        return clock_learner(learner, *self.examples(EXAMPLES))
+
     def torch_loop(self, device: torch.device) -> Callable[[float], float]:
-        """A clean loop, written fairly: zero_grad, forward, backward, step; inputs are ready on the device."""
-        model, (xs, ys) = self.model(0).to(device), self.examples(100)
-        inputs, targets = xs.to(device).float().div(255).split(1), ys.to(device).split(1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+        """Return the torch loop: one example per step, with inputs that are ready on the device.
+
+        Args:
+            device: Where it runs.
+        """
+        xs, ys = self.examples(EXAMPLES)
+        batches = list(zip(xs.to(device).float().div(255).split(1), ys.to(device).split(1), strict=True))
         loss = nn.HuberLoss() if self.regression else nn.CrossEntropyLoss()
-
-        def loop(seconds: float) -> float:
-            with full_precision(device):
-                start, steps = time.perf_counter(), 0
-                while steps == 0 or time.perf_counter() - start < seconds:
-                    for x, y in zip(inputs, targets, strict=True):
-                        optimizer.zero_grad()
-                        loss(model(x), y).backward()
-                        optimizer.step()
-                    steps += len(inputs)
-                _wait(device)
-                return (time.perf_counter() - start) / steps
-
-        loop(0.05)
-        return loop
+        return torch_loop(self.model(0).to(device), loss, 0.001, batches)
 
 
-OMNIGLOT = Setting("MER, Omniglot CNN, k=11, s=10", omniglot_cnn, (1, 28, 28), 55, 11, 10, at_least=8, aim=20)
+OMNIGLOT = Setting("MER, Omniglot CNN, k=11, s=10", omniglot_cnn, (1, 28, 28), 55, 11, 10, promised=8, aim=20)
 SETTINGS = (
     Setting("MER, MLP 784-100-100-10, k=101, s=10", small_mlp, (784,), 10, 101, 10),
     OMNIGLOT,
-    Setting("Nature DQN CNN, 17 steps a frame", nature_cnn, (4, 84, 84), 3, 17, 1, regression=True, at_least=8, aim=20),
+    Setting("Nature DQN CNN, 17 steps a frame", nature_cnn, (4, 84, 84), 3, 17, 1, regression=True, promised=8, aim=20),
+)
+COLUMNS = (
+    Column("setting", "name"),
+    Column("ours, us", "ours", ".1f"),
+    Column("torch, us", "torch", ".0f"),
+    Column("times faster", "ratio", ".1f"),
+    Column("promised", "at_least", ".0f"),
+    Column("aim", "aim", ".0f"),
+    Column("kernels", "kernels", ".0f"),
+    Column("floor, us", "floor", ".0f"),
+)
+AGAINST_ONE: Final = {"ours": "all", "theirs": "one", "promised": "at_most"}  # JSON names of the replicas
+REPLICA_COLUMNS = (
+    Column("setting", "name"),
+    Column("one, us", "one", ".1f"),
+    Column("all, us", "all", ".1f"),
+    Column("times one", "ratio", ".2f"),
+    Column("promised at most", "at_most", "g"),
+    Column("aim", "aim", "g"),
 )
 
 
 @final
-@dataclass(frozen=True)
-class Timing:
-    """Microseconds for one update of the weights, and where they go."""
+class CudaBenchmark(Benchmark):
+    """The steps of captured graphs, where their time goes, and how well several runs share one GPU."""
 
-    name: str
-    engine: str
-    ours: float
-    torch: float
-    ratio: float
-    at_least: float | None
-    aim: float | None
-    steps_per_second: float
-    kernels: float | None  # launched in one step
-    floor: float | None  # microseconds: as many kernels that do nothing, in a graph
-    bytes: int  # weights read forward and backward; the gradient written and read; the weights likewise
+    def run(self, effort: Effort, say: Say) -> dict[str, Any]:
+        """Time everything and return the JSON document: see `Benchmark.run`."""
+        check_gpu()
+        settings = SETTINGS[:1] if effort.quick else SETTINGS
+        say("timing empty kernels")
+        node = node_latency()
+        timings = [measure(setting, effort) for setting in announced(settings, say)]
+        say(f"timing {REPLICAS} runs side by side")
+        beside = replicas(effort)
+        say("counting kernels")  # last of all: once the profiler has run, runs side by side are slower
+        counted = [with_kernels(timing, setting, node) for timing, setting in zip(timings, settings, strict=True)]
+        return document(
+            describe_gpu(),
+            empty_kernel=node,
+            timings=[timing.to_json(AGAINST_TORCH) for timing in counted],
+            replicas=beside.to_json(AGAINST_ONE),
+        )
+
+    def sheets(self, found: Mapping[str, Any]) -> list[Sheet]:
+        """Return the tables that show a document to people: see `Benchmark.sheets`."""
+        return [
+            Sheet(f"A step against torch stepping, {found['device']}", COLUMNS, found["timings"]),
+            Sheet("A step of several runs side by side against a step of one", REPLICA_COLUMNS, [found["replicas"]]),
+        ]
 
 
-@final
-@dataclass(frozen=True)
-class Replicas:
-    """How long a step of several runs side by side takes, against a step of one."""
+def measure(setting: Setting, effort: Effort, device: torch.device = GPU) -> Timing:
+    """Time one setting against the torch loop; its kernels are not counted yet.
 
-    name: str
-    one: float  # microseconds
-    all: float
-    ratio: float
-    at_most: float
-    aim: float
-
-
-def measure(setting: Setting, rounds: int, seconds: float, device: torch.device = GPU) -> Timing:
-    """Medians over rounds; in each, graphs and the torch loop take turns."""
-    learner, loop = setting.learner(device), setting.torch_loop(device)
-    count = _warm(setting, learner, seconds)
-    pairs = [(1e6 * _step(setting, learner, count), 1e6 * loop(seconds)) for _ in range(rounds)]
-    ratio = statistics.median(their / our for our, their in pairs)
-    our, their = (statistics.median(times) for times in zip(*pairs, strict=True))
-    return Timing(
-        name=setting.name,
+    Args:
+        setting: What to time.
+        effort: How much time to spend.
+        device: Where both sides run.
+    """
+    learner, theirs = setting.learner(device), setting.torch_loop(device)
+    timing = compare(setting, setting.clock(learner), theirs, effort, steps=setting.steps, warm_up=WARM_UP)
+    return timing.with_extra(
         engine=learner.chosen_engine.name,
-        ours=our,
-        torch=their,
-        ratio=ratio,
-        at_least=setting.at_least,
-        aim=setting.aim,
-        steps_per_second=1e6 / our,
+        steps_per_second=1e6 / timing.ours,
         kernels=None,
         floor=None,
+        # weights are read forward and backward; the gradient is written and read; the weights are read and written
         bytes=6 * learner.weights.theta.nbytes,
     )
 
 
-def replicas(
-    rounds: int, seconds: float, setting: Setting = OMNIGLOT, count: int = REPLICAS, device: torch.device = GPU
-) -> Replicas:
-    """So many learners in threads of their own against one."""
-    learners = [setting.learner(device, seed) for seed in range(count)]
-    size = _warm(setting, learners[0], seconds)
-    for learner in learners[1:]:
-        _step(setting, learner, 4)
+def replicas(effort: Effort, setting: Setting = OMNIGLOT, count: int = REPLICAS, device: torch.device = GPU) -> Timing:
+    """Time a step of several learners, each in a thread of its own, against a step of one; in microseconds.
 
-    def side_by_side(some: list[MER]) -> float:
-        start = time.perf_counter()
-        threads = [threading.Thread(target=_step, args=(setting, learner, size)) for learner in some]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return 1e6 * (time.perf_counter() - start) / size / setting.s / setting.k
-
-    pairs = [(side_by_side(learners[:1]), side_by_side(learners)) for _ in range(rounds)]
-    ratio = statistics.median(several / one for one, several in pairs)
-    one, several = (statistics.median(times) for times in zip(*pairs, strict=True))
-    return Replicas(f"{count} runs side by side, {setting.name}", one, several, ratio, at_most=2.0, aim=1.3)
+    Args:
+        effort: How much time to spend.
+        setting: What every learner does.
+        count: How many learners there are.
+        device: Where they run.
+    """
+    clocks = [setting.clock(setting.learner(device, seed)) for seed in range(count)]
+    size = calibrate(clocks[0], effort.seconds, warm_up=WARM_UP)
+    for clock in clocks[1:]:
+        clock(WARM_UP)
+    turns = take_turns(lambda: side_by_side(clocks[:1], size), lambda: side_by_side(clocks, size), effort.rounds)
+    per_step = 1e6 / (size * setting.steps)
+    name = f"{count} runs side by side, {setting.name}"
+    return Timing(name, per_step * turns.second, per_step * turns.first, turns.ratio, promised=2.0, aim=1.3)
 
 
 def node_latency(nodes: int = 2000) -> float:
-    """Microseconds of a kernel that does next to nothing, in a graph where each waits for the one before."""
+    """Return the microseconds of a kernel that does next to nothing, in a graph where each waits for the one before.
+
+    Args:
+        nodes: How many kernels the graph has.
+    """
     number, stream = torch.zeros(1, device=GPU), torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     graph = torch.cuda.CUDAGraph()
@@ -203,68 +261,39 @@ def node_latency(nodes: int = 2000) -> float:
 
 
 def with_kernels(timing: Timing, setting: Setting, node: float) -> Timing:
-    """The same with the kernels of a step counted: last of all, as what runs side by side is slower ever after."""
+    """Return a timing with the kernels of one step counted, and the time of as many kernels that do nothing.
+
+    Args:
+        timing: What was measured.
+        setting: What was timed.
+        node: The microseconds of a kernel that does nothing.
+    """
     learner = setting.learner(GPU)
-    _step(setting, learner, 4)
+    setting.clock(learner)(WARM_UP)
     kernels = count_kernels(setting, learner)
-    return replace(timing, kernels=kernels, floor=None if kernels is None else kernels * node)
+    return timing.with_extra(kernels=kernels, floor=None if kernels is None else kernels * node)
 
 
 def count_kernels(setting: Setting, learner: MER) -> float | None:
-    """Kernels in one step, as the profiler sees them while one example is learned; None if it sees none."""
+    """Return how many kernels one step has, as the profiler sees them while one example is learned.
+
+    Args:
+        setting: What is timed.
+        learner: A learner that has captured its graphs.
+
+    Returns:
+        The number of kernels per step; None if the profiler sees none.
+    """
     from torch.profiler import ProfilerActivity, profile  # here, because it takes long to import
 
     try:
         with profile(activities=[ProfilerActivity.CUDA]) as seen:
-            _step(setting, learner, 1)
+            setting.clock(learner)(1)
         found = sum(str(one.device_type).endswith("CUDA") for one in seen.events() or [])
     except RuntimeError:
         return None
-    return found / setting.s / setting.k or None
-
-
-def document(rounds: int = 5, seconds: float = 0.4, quick: bool = False) -> dict[str, Any]:
-    """Everything as plain JSON values."""
-    check_gpu()
-    settings, rounds, seconds = (SETTINGS[:1], 2, 0.1) if quick else (SETTINGS, rounds, seconds)
-    node = node_latency()
-    timings = [measure(setting, rounds, seconds) for setting in settings]
-    together = replicas(rounds, seconds)
-    counted = [with_kernels(timing, setting, node) for timing, setting in zip(timings, settings, strict=True)]
-    about = torch.cuda.get_device_properties(GPU)
-    return {
-        "device": f"{about.name}, CUDA {torch.version.cuda}, Triton {version('triton')}",
-        "empty_kernel": node,
-        "timings": [asdict(one) for one in counted],
-        "replicas": asdict(together),
-        "versions": versions(),
-        "date": now(),
-    }
-
-
-def _warm(setting: Setting, learner: MER, seconds: float) -> int:
-    """Capture, and find out how many examples take about so many seconds."""
-    _step(setting, learner, 4)
-    count = 1
-    while (took := _step(setting, learner, count) * count * setting.s * setting.k) < seconds / 2 and count < 4000:
-        count = min(4000, max(2 * count, int(count * seconds / max(took, 1e-9))))
-    return count
-
-
-def _step(setting: Setting, learner: MER, examples: int) -> float:
-    """Seconds for one step, while so many examples are learned."""
-    xs, ys = setting.examples(100)
-    rows = torch.arange(examples) % 100
-    start = time.perf_counter()
-    learner.observe_many(xs[rows], ys[rows])
-    _wait(learner.weights.device)
-    return (time.perf_counter() - start) / examples / setting.s / setting.k
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()
+    return found / setting.steps or None
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(document(quick="--quick" in sys.argv), indent=1) + "\n")
+    main(CudaBenchmark())

@@ -1,42 +1,71 @@
-"""How fast a fleet is: steps of all runs a second, how far from the floor, and how exact."""
+"""How fast a fleet is: how many steps all its runs take per second, how far that is from the floor, and how exact.
+
+`metareplay bench --on fleet`; or, where only torch is installed, `python -m metareplay.bench.fleet`.
+"""
 
 import statistics
 import time
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final, final
 
 import torch
 
 from metareplay import networks
-from metareplay.bench.cpu import fill
+from metareplay.bench.frame import (
+    Benchmark,
+    Clock,
+    Column,
+    Effort,
+    Say,
+    Sheet,
+    Timing,
+    announced,
+    calibrate,
+    describe_gpu,
+    document,
+    fill,
+    main,
+)
 from metareplay.experiments.loop import Run
-from metareplay.experiments.record import now, versions
 from metareplay.learners import MER
 from metareplay.memories import Reservoir
 from metareplay.runners.fleet.fleet import Fleet, check_device
 from metareplay.streams import Rotations
 
 HIDDEN: Final = (100, 100)
+S: Final = 10  # batches per example
 STREAMS: Final = 4  # different ones, taken in turn
 MEMORY: Final = 5120
 FILLED: Final = 5120  # examples in every memory when timing begins
 WARM: Final = 100  # examples learned before the comparison with float64
-COMPARED: Final = 3  # examples, of 10 batches each
-CLOCK: Final = (
-    1.755e9  # an H200's; fused multiply-adds a cycle and multiprocessor: 128 float32, 2048 float16 on tensor cores
-)
+COMPARED: Final = 3  # examples, of S batches each
+CLOCK: Final = 1.755e9  # cycles per second of an H200
+PLAIN_RATE: Final = 128  # fused multiply-adds per cycle and multiprocessor in float32
+TENSOR_RATE: Final = 2048  # the same in float16 on tensor cores
 
 
 @final
 @dataclass(frozen=True)
 class Setting:
-    """What to time."""
+    """What to time: a fleet of MER learners.
+
+    Args:
+        runs: How many runs the fleet has.
+        k: How many examples a batch has, the incoming one included.
+        promised: How many million steps per second we promise, if we do.
+        aim: How many million steps per second we aim at, if we do.
+    """
 
     runs: int
     k: int
-    at_least: float | None = None  # million steps a second that we promise
+    promised: float | None = None
     aim: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Return what people call it."""
+        return f"{self.runs} runs of MER, 784-100-100-10, k={self.k}, s={S}"
 
 
 SETTINGS = (
@@ -48,59 +77,87 @@ SETTINGS = (
     Setting(5, 101),
     Setting(1, 101),
 )
+COLUMNS = (
+    Column("setting", "name"),
+    Column("a step, us", "step", ".2f"),
+    Column("million steps/s", "rate", ".1f"),
+    Column("promised", "at_least", ".0f"),
+    Column("aim", "aim", ".0f"),
+    Column("of the floor", "share", ".0%"),
+)
+AGAINST_FLOOR: Final = {"ours": "rate", "theirs": "floor", "ratio": "share", "promised": "at_least"}  # JSON names
 
 
 @final
-@dataclass(frozen=True)
-class Timing:
-    """What was measured."""
+class FleetBenchmark(Benchmark):
+    """The steps of fleets of several sizes, and how far their weights are from float64."""
 
-    name: str
-    runs: int
-    k: int
-    step: float  # microseconds for one step of every run
-    rate: float  # million steps of all runs a second
-    floor: float  # million steps a second if arithmetic were all
-    share: float  # of that floor
-    at_least: float | None
-    aim: float | None
+    def run(self, effort: Effort, say: Say) -> dict[str, Any]:
+        """Time everything and return the JSON document: see `Benchmark.run`."""
+        check_device(torch.device("cuda"))
+        say("comparing weights with float64")
+        apart = error()
+        settings = SETTINGS[:1] if effort.quick else SETTINGS
+        timings = [measure(setting, effort).to_json(AGAINST_FLOOR) for setting in announced(settings, say)]
+        return document(describe_gpu(), error=apart, timings=timings)
+
+    def sheets(self, found: Mapping[str, Any]) -> list[Sheet]:
+        """Return the tables that show a document to people: see `Benchmark.sheets`."""
+        title = f"A fleet on one {found['device']}; weights within {found['error']:.0e} of float64 after 30 batches"
+        return [Sheet(title, COLUMNS, found["timings"])]
 
 
-def measure(setting: Setting, rounds: int = 5, seconds: float = 0.5) -> Timing:
-    """The median of some rounds of about so many seconds."""
-    fleet = _fleet(setting.runs, setting.k, tasks=8)
+def measure(setting: Setting, effort: Effort, device: str = "cuda") -> Timing:
+    """Time the steps of one fleet, whose memories are full, and compare them with the floor.
+
+    Args:
+        setting: What to time.
+        effort: How much time to spend.
+        device: Where the fleet runs.
+
+    Returns:
+        Million steps of all runs per second, against as many as arithmetic alone would allow; `step` is how many
+        microseconds one step of every run takes.
+    """
+    fleet = _fleet(setting.runs, setting.k, tasks=8, device=device)
     fleet.start_with(FILLED)
-    fleet.learn(1)  # compiles
-    each = 10 * setting.k
-    count = 1
-    while (took := _clock(fleet, count)) < seconds / 2:
-        if count == fleet.ends[-1] - FILLED:
-            break
-        count = min(max(count + 1, min(4 * count, int(count * seconds / took))), fleet.ends[-1] - FILLED)
-    step = statistics.median(_clock(fleet, count) for _ in range(rounds)) / (count * each)
-    floor = floor_rate(torch.cuda.get_device_properties("cuda").multi_processor_count)
-    name = f"{setting.runs} runs of MER, 784-100-100-10, k={setting.k}, s=10"
+    clock = clock_fleet(fleet)
+    count = calibrate(clock, effort.seconds, warm_up=1, most=fleet.ends[-1] - FILLED)
+    step = statistics.median(clock(count) for _ in range(effort.rounds)) / (count * S * setting.k)
+    floor = floor_rate(torch.cuda.get_device_properties(device).multi_processor_count)
     rate = setting.runs / step / 1e6
-    return Timing(name, setting.runs, setting.k, 1e6 * step, rate, floor, rate / floor, setting.at_least, setting.aim)
+    timing = Timing(setting.name, rate, floor, rate / floor, setting.promised, setting.aim)
+    return timing.with_extra(runs=setting.runs, k=setting.k, step=1e6 * step)
 
 
 def floor_rate(multiprocessors: int) -> float:
-    """Million steps a second by arithmetic alone, as the kernel pads it: both kinds of units busy all the time.
+    """Return the million steps per second by arithmetic alone, as the kernel pads it, if no unit ever waits.
 
     Upper layers: two products and two updates of 128 x 128, three of 128 x 16, in float32. First layer: W X' and D X
     with two halves each, and X X', 128 x 784 each, in float16.
+
+    Args:
+        multiprocessors: How many multiprocessors the GPU has.
     """
     plain, tensor = 4 * 128 * 128 + 3 * 128 * 16 + 2 * 128 * 16, 5 * 128 * 784
-    return multiprocessors * CLOCK / max(plain / 128, tensor / 2048) / 1e6
+    return multiprocessors * CLOCK / max(plain / PLAIN_RATE, tensor / TENSOR_RATE) / 1e6
 
 
 def error(seed: int = 0, device: str = "cuda") -> float:
-    """How far weights are from float64 after 30 batches of k=101, relative to their norm: |ours - exact| / |exact|."""
+    """Return how far weights are from float64 after 30 batches of k=101, relative to their norm.
+
+    Args:
+        seed: The seed of the run.
+        device: Where the fleet runs.
+
+    Returns:
+        |ours - exact| / |exact|.
+    """
     fleet = _fleet(1, 101, tasks=1, seed=seed, device=device)
     fleet.learn(WARM)
     model = networks.mlp(784, HIDDEN, 10).double()
     torch.nn.utils.vector_to_parameters(fleet.theta(0).double(), model.parameters())
-    exact = MER(model, memory=Reservoir(MEMORY), lr=0.03, beta=0.03, s=10, k=101, seed=seed, engine="torch")
+    exact = MER(model, memory=Reservoir(MEMORY), lr=0.03, beta=0.03, s=S, k=101, seed=seed, engine="torch")
     chunk = next(iter(fleet.runs[0].stream.chunks()))
     fill(exact, chunk.xs[:WARM], chunk.ys[:WARM])
     fleet.learn(COMPARED)
@@ -109,33 +166,33 @@ def error(seed: int = 0, device: str = "cuda") -> float:
     return float((fleet.theta(0).double() - theta).norm() / theta.norm())
 
 
-def document(rounds: int, seconds: float, quick: bool) -> dict[str, Any]:
-    """Everything as plain JSON values."""
-    check_device(torch.device("cuda"))
-    settings, rounds, seconds = (SETTINGS[:1], 2, 0.1) if quick else (SETTINGS, rounds, seconds)
-    return {
-        "device": f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, Triton {version('triton')}",
-        "error": error(),
-        "timings": [asdict(measure(one, rounds, seconds)) for one in settings],
-        "versions": versions(),
-        "date": now(),
-    }
+def clock_fleet(fleet: Fleet) -> Clock:
+    """Return the clock of a fleet, which goes back to full memories whenever its streams would end.
+
+    Args:
+        fleet: The fleet to time.
+    """
+
+    def learn(count: int) -> float:
+        if fleet.seen + count > fleet.ends[-1]:
+            fleet.start_with(FILLED)
+        start = time.perf_counter()
+        fleet.learn(count)
+        return time.perf_counter() - start
+
+    return learn
 
 
 def _fleet(runs: int, k: int, *, tasks: int, seed: int = 0, device: str = "cuda") -> Fleet:
+    """Return a fleet of MER learners with seeds of their own, on a few different streams."""
     streams = [Rotations(tasks, 1000, seed=seed + number) for number in range(min(STREAMS, runs))]
     made = []
     for number in range(seed, seed + runs):
         model, memory = networks.mlp(784, HIDDEN, 10, seed=number), Reservoir(MEMORY)
-        learner = MER(model, memory=memory, lr=0.03, beta=0.03, s=10, k=k, seed=number, engine="torch")
+        learner = MER(model, memory=memory, lr=0.03, beta=0.03, s=S, k=k, seed=number, engine="torch")
         made.append(Run(learner, streams[(number - seed) % len(streams)]))
     return Fleet(made, device)
 
 
-def _clock(fleet: Fleet, count: int) -> float:
-    """Seconds for so many examples; those of the end of the streams again and again."""
-    if fleet.seen + count > fleet.ends[-1]:
-        fleet.start_with(FILLED)
-    start = time.perf_counter()
-    fleet.learn(count)
-    return time.perf_counter() - start
+if __name__ == "__main__":
+    main(FleetBenchmark())

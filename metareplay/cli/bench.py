@@ -1,49 +1,48 @@
-"""`metareplay bench`: what a step costs."""
+"""The command `bench`: pick a benchmark, run it, and print its tables or its JSON document."""
 
+import sys
 from typing import Annotated
 
 import typer
 
-from metareplay.bench import cpu as benchmarks
-from metareplay.bench import cuda as bench_cuda
-from metareplay.bench import fleet as bench_fleet
-from metareplay.cli.console import aside, print_json, print_table, shown
-from metareplay.cli.display import bench_table, cuda_bench_table, fleet_bench_table
+from metareplay.bench.cpu import CpuBenchmark
+from metareplay.bench.cuda import CudaBenchmark
+from metareplay.bench.fleet import FleetBenchmark
+from metareplay.bench.frame import QUICK, Benchmark, Effort, as_text
+from metareplay.cli.console import aside, print_table
+from metareplay.cli.display import bench_table
+from metareplay.engines.choose import check_engine
+from metareplay.errors import InputError
 
 FLEET = "fleet"
 
 
 def bench(
-    engine: Annotated[str, typer.Option(help="auto, torch, cpu, cuda or fleet: whom to time.")] = "auto",
-    rounds: Annotated[int, typer.Option(help="Turns that our engine and the torch loop take; medians are shown.")] = 7,
-    seconds: Annotated[float, typer.Option(help="Seconds of one turn.")] = 0.5,
-    quick: Annotated[bool, typer.Option("--quick", help="Only the first setting, shortly: does it work?")] = False,
+    engine: Annotated[str, typer.Option(help="auto, torch, cpu or cuda: the engine to time.")] = "auto",
+    on: Annotated[str | None, typer.Option(help="fleet: time many runs at once on one GPU.")] = None,
+    rounds: Annotated[int, typer.Option(help="Turns that each side takes; medians are shown.")] = 7,
+    seconds: Annotated[float, typer.Option(help="Seconds that one turn takes.")] = 0.5,
+    quick: Annotated[bool, typer.Option("--quick", help="Time only the first setting, briefly: does it work?")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Time a step of our engines against a clean torch loop, in turns, one thread; and how the cost grows."""
-    if engine in ("cuda", FLEET):
-        on_gpu, as_table = (bench_fleet, fleet_bench_table) if engine == FLEET else (bench_cuda, cuda_bench_table)
-        with aside.status("timing on the GPU"):
-            found = on_gpu.document(rounds, seconds, quick)
-        if as_json:
-            print_json(found)
-        else:
-            print_table(as_table(found))
-        return
-    headline = benchmarks.SETTINGS[:1] if quick else (*benchmarks.SETTINGS, *benchmarks.BASELINES)
-    growth = () if quick else benchmarks.GROWTH
-    timings = []
+    """Time the steps of an engine against a clean torch loop, in turns; or the steps of a fleet against its floor."""
+    benchmark, effort = _benchmark(engine, on), Effort(rounds, seconds)
     with aside.status("timing") as status:
-        for number, setting in enumerate((*headline, *growth), 1):
-            status.update(f"timing {number}/{len(headline) + len(growth)}: {setting.name}")
-            timings.append(benchmarks.measure(setting, engine, 2 if quick else rounds, 0.1 if quick else seconds))
-        status.update("timing two runs side by side")
-        jobs = None if quick else benchmarks.two_jobs(engine, rounds, seconds)
-    document = benchmarks.document(timings[: len(headline)], timings[len(headline) :], jobs)
+        found = benchmark.run(QUICK if quick else effort, status.update)
     if as_json:
-        print_json(document)
-        return
-    print_table(bench_table(timings[: len(headline)], "A step against a clean torch loop, one core"))
-    if growth:
-        print_table(bench_table(timings[len(headline) :], "How the cost of a step grows (else k=101, s=10, 5120)"))
-        shown.print(f"two runs on two cores take {jobs:.2f} of the time of one after the other", highlight=False)
+        sys.stdout.write(as_text(found))
+    for sheet in [] if as_json else benchmark.sheets(found):
+        print_table(bench_table(sheet))
+
+
+def _benchmark(engine: str, on: str | None) -> Benchmark:
+    """Return the benchmark that was asked for."""
+    if engine == FLEET:
+        raise InputError("--engine fleet: a fleet is a place to run, not an engine; use --on fleet")
+    if on not in (None, FLEET):
+        raise InputError(f"--on {on}: use --on fleet, or leave --on out")
+    if on == FLEET and engine != "auto":
+        raise InputError(f"--engine {engine} and --on fleet: use one of them")
+    if on == FLEET:
+        return FleetBenchmark()
+    return CudaBenchmark() if engine == "cuda" else CpuBenchmark(check_engine(engine))

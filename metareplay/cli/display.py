@@ -2,12 +2,11 @@
 
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
 from rich.table import Table
 
 from metareplay._core.text import duration, spread
-from metareplay.bench.cpu import Timing
+from metareplay.bench.frame import Sheet
 from metareplay.experiments.record import Record
 from metareplay.paper.results import Result, metric_name, ours, published, remark
 
@@ -54,44 +53,15 @@ def _paper_cell(one: Result) -> str:
     return "\n".join(lines)
 
 
-def bench_table(timings: list[Timing], title: str) -> Table:
-    """A row a setting: microseconds a step, and how many times faster than the torch loop."""
-    rows = Table(title=title, title_justify="left")
-    for name in ("setting", "engine"):
-        rows.add_column(name, no_wrap=True)
-    for name in ("ours, us", "torch loop, us", "times faster", "promised", "aim"):
-        rows.add_column(name, justify="right", no_wrap=True)
-    for one in timings:
-        goals = ["" if goal is None else f"{goal:.0f}" for goal in (one.at_least, one.aim)]
-        rows.add_row(one.name, one.engine, f"{one.ours:.2f}", f"{one.torch:.0f}", f"{one.ratio:.0f}", *goals)
-    return rows
+def bench_table(sheet: Sheet) -> Table:
+    """Draw a table of a benchmark: text on the left, numbers on the right.
 
-
-def cuda_bench_table(found: dict[str, Any]) -> Table:
-    """A row a setting of `bench_cuda.document`, then the replicas."""
-    rows = Table(title=f"A step against torch stepping, {found['device']}", title_justify="left")
-    rows.add_column("setting", no_wrap=True)
-    for name in ("ours, us", "torch, us", "times faster", "promised", "aim", "kernels", "floor, us"):
-        rows.add_column(name, justify="right", no_wrap=True)
-    for one in found["timings"]:
-        numbers = [f"{one['ours']:.1f}", f"{one['torch']:.0f}", f"{one['ratio']:.1f}"]
-        goals = ["" if one[name] is None else f"{one[name]:.0f}" for name in ("at_least", "aim")]
-        bounds = ["" if one[name] is None else f"{one[name]:.0f}" for name in ("kernels", "floor")]
-        rows.add_row(one["name"], *numbers, *goals, *bounds)
-    beside = found["replicas"]
-    costs = f"costs {beside['ratio']:.2f} x one", f"<= {beside['at_most']:g}", f"{beside['aim']:g}"
-    rows.add_row(beside["name"], f"{beside['all']:.1f}", "", *costs, "", "")
-    return rows
-
-
-def fleet_bench_table(found: dict[str, Any]) -> Table:
-    """A row a setting of `bench_fleet.document`."""
-    title = f"A fleet on one {found['device']}; weights within {found['error']:.0e} of float64 after 30 batches"
-    rows = Table(title=title, title_justify="left")
-    rows.add_column("setting", no_wrap=True)
-    for name in ("a step, us", "million steps/s", "promised", "aim", "of the floor"):
-        rows.add_column(name, justify="right", no_wrap=True)
-    for one in found["timings"]:
-        goals = ["" if one[name] is None else f"{one[name]:.0f}" for name in ("at_least", "aim")]
-        rows.add_row(one["name"], f"{one['step']:.2f}", f"{one['rate']:.1f}", *goals, f"{100 * one['share']:.0f} %")
+    Args:
+        sheet: What the table says.
+    """
+    rows = Table(title=sheet.title, caption=sheet.note or None, title_justify="left", caption_justify="left")
+    for column in sheet.columns:
+        rows.add_column(column.head, justify="right" if column.spec else "left", no_wrap=True)
+    for cells in sheet.cells():
+        rows.add_row(*cells)
     return rows

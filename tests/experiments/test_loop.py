@@ -38,7 +38,6 @@ from metareplay.experiments.metrics import needed
 from metareplay.streams import images as image_streams
 from metareplay.streams.stream import Chunk, Examples
 
-
 PASTS: tuple[Moment, Moment] = ("before", "after")
 
 

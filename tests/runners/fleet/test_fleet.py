@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import metareplay as mr
 from metareplay import networks
-from metareplay.bench.cpu import fill
+from metareplay.bench.frame import fill
 from metareplay.experiments.loop import Run
 from metareplay.runners.fleet import fleet as fleet_engine
 from metareplay.runners.fleet.flight import Fleet, Terms
