@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from metareplay.errors import InputError
-from metareplay.networks.initial import glorot, linear
+from metareplay.networks.initial import glorot, linear, uniform_by_fan_in
 from metareplay.networks.mlp import mlp
 
 
@@ -236,6 +236,9 @@ def separate_mlps(inputs: int, hidden: Sequence[int], outputs: int, tasks: int, 
 def task_input_mlp(inputs: int, hidden: Sequence[int], outputs: int, tasks: int, seed: int = 0) -> TaskInputs:
     """Make the network of the paper's Task Input: an MLP with a first layer of its own for each task.
 
+    As in the official code, all weights, those of the shared layers too, are drawn uniformly from -1/sqrt(fan_in) to
+    1/sqrt(fan_in), and biases are zero.
+
     Args:
         inputs: The number of values in one input.
         hidden: The width of each hidden layer; the first is the one that each task has for itself.
@@ -246,7 +249,7 @@ def task_input_mlp(inputs: int, hidden: Sequence[int], outputs: int, tasks: int,
     if not hidden:
         raise InputError(f"hidden={hidden!r}: each task's input layer needs a width; give at least one hidden layer")
     first = [nn.Sequential(nn.Flatten(), linear(inputs, hidden[0]), nn.ReLU()) for _ in range(tasks)]
-    return glorot(TaskInputs(first, mlp(hidden[0], hidden[1:], outputs), outputs), seed)
+    return uniform_by_fan_in(TaskInputs(first, mlp(hidden[0], hidden[1:], outputs), outputs), seed)
 
 
 def _by_task(nets: nn.ModuleList, inputs: Tensor, tasks: Tensor) -> Tensor:

@@ -1,3 +1,4 @@
+import math
 from itertools import pairwise
 
 import pytest
@@ -98,3 +99,24 @@ def test_all_heads_at_once_give_the_same_outputs_and_gradients(counts: list[int]
     absent = sorted(set(range(len(counts))) - set(tasks.tolist()))
     heads = dict(zip((name for name, _ in net.named_parameters()), gradients[1], strict=True))
     assert all((heads[f"heads.{task}.weight"] == 0).all() for task in absent)
+
+
+def test_task_inputs_start_uniform_by_fan_in_with_zero_biases() -> None:
+    net = task_input_mlp(400, (100, 50), 10, tasks=3, seed=5)
+    layers = [layer for layer in net.modules() if isinstance(layer, nn.Linear)]
+    assert [layer.in_features for layer in layers] == [400, 400, 400, 100, 50]
+    for layer in layers:
+        limit = 1 / math.sqrt(layer.in_features)
+        assert 0.95 * limit < layer.weight.abs().max() <= limit
+        assert abs(float(layer.weight.detach().var()) - limit**2 / 3) < 0.1 * limit**2
+        assert not layer.bias.any()
+    assert not any(torch.equal(one.weight, other.weight) for one, other in pairwise(layers[:3]))
+
+
+def test_task_inputs_follow_their_seed_and_leave_the_global_generator_alone() -> None:
+    state = torch.get_rng_state()
+    nets = [task_input_mlp(6, (8, 5), 3, tasks=3, seed=seed) for seed in (1, 1, 2)]
+    one, same, other = (nn.utils.parameters_to_vector(net.parameters()) for net in nets)
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert torch.equal(torch.get_rng_state(), state)
