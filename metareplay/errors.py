@@ -1,24 +1,24 @@
-"""Errors a user can cause: each is one line that says what to do."""
+"""Errors that a user can put right. Every message is one line that says what was wrong and what to do about it."""
 
 
 class MetareplayError(ValueError):
-    """Something the caller can put right; the message says how."""
+    """Base class of all errors that the caller can put right; the message says how."""
 
 
 class InputError(MetareplayError):
-    """An example, option or setting that cannot be used; nothing was learned from it."""
+    """Raised for an example, option or setting that cannot be used; nothing has been learned from it."""
 
 
 class NonFiniteError(MetareplayError):
-    """Learning an example gave a loss or weights that are not finite; that example was undone."""
+    """Raised when learning an example gives a loss or weights that are not finite; that example has been undone."""
 
 
 class CheckpointError(MetareplayError):
-    """A checkpoint that is missing, damaged, too new, or of another model."""
+    """Raised for a checkpoint that is missing, damaged, of a newer format, or of another model."""
 
 
 class DataError(MetareplayError):
-    """A dataset that is missing, damaged, or cannot be fetched."""
+    """Raised for a dataset that is missing, damaged, or cannot be fetched."""
 
 
 class PicturesMissingError(MetareplayError):

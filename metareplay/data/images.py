@@ -1,7 +1,7 @@
-"""MNIST and Fashion-MNIST as arrays; or your own images of the same form."""
+"""MNIST, Fashion-MNIST, or your own images of the same size, as NumPy arrays."""
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -24,20 +24,27 @@ from metareplay.data.download import (
 from metareplay.errors import DataError
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Images:
-    """28x28 images with their labels, for training and for testing: `mnist()`, or your own arrays.
+    """Grey images of 28x28 pixels with their labels, for training and for testing: `mnist()`, or your own arrays.
 
     >>> xs, ys = np.zeros((3, 28, 28), np.uint8), np.array([7, 0, 7], np.uint8)
-    >>> Images("blank", xs, ys, xs, ys)
-    Images(name='blank')
+    >>> Images("blank", xs, ys, xs[:2], ys[:2])
+    Images(name='blank', train=3, test=2)
+
+    Args:
+        name: A name for the images, which appears in records and messages.
+        train_xs: The training images, uint8 of shape (n, 28, 28).
+        train_ys: The label of each training image, uint8 of shape (n,).
+        test_xs: The test images, uint8 of shape (m, 28, 28).
+        test_ys: The label of each test image, uint8 of shape (m,).
     """
 
     name: str
-    train_xs: Bytes = field(repr=False)  # (n, 28, 28)
-    train_ys: Bytes = field(repr=False)  # (n,)
-    test_xs: Bytes = field(repr=False)
-    test_ys: Bytes = field(repr=False)
+    train_xs: Bytes
+    train_ys: Bytes
+    test_xs: Bytes
+    test_ys: Bytes
 
     def __post_init__(self) -> None:
         """Refuse arrays that do not fit together."""
@@ -45,9 +52,11 @@ class Images:
             ("train", self.train_xs, self.train_ys),
             ("test", self.test_xs, self.test_ys),
         ]:
-            for array in (xs, ys):
-                if not isinstance(array, np.ndarray) or array.dtype != np.uint8:
-                    raise DataError(f"{self.name}: give {part}_xs and {part}_ys as NumPy arrays of uint8")
+            for name, array in ((f"{part}_xs", xs), (f"{part}_ys", ys)):
+                if not isinstance(array, np.ndarray):
+                    raise DataError(f"{self.name}: {name} is a {type(array).__name__}; give a NumPy array of uint8")
+                if array.dtype != np.uint8:
+                    raise DataError(f"{self.name}: {name} has dtype {array.dtype}; give a NumPy array of uint8")
             if xs.ndim != 3 or xs.shape[1:] != (28, 28) or len(xs) == 0:
                 raise DataError(f"{self.name}: {part}_xs has shape {xs.shape}; give (n, 28, 28) with n >= 1")
             if ys.shape != (len(xs),):
@@ -55,20 +64,24 @@ class Images:
                     f"{self.name}: {part}_ys has shape {ys.shape}; give a label for each of {len(xs)} images"
                 )
 
+    def __repr__(self) -> str:
+        """Show the name and the numbers of images."""
+        return f"Images(name={self.name!r}, train={len(self.train_xs)}, test={len(self.test_xs)})"
+
 
 def mnist() -> Images:
-    """MNIST: 60,000 training and 10,000 test images of handwritten digits; fetched if it is not here yet."""
+    """Return MNIST, 60,000 training and 10,000 test images of handwritten digits, downloading it if necessary."""
     with _loading:
         return _loaded(MNIST.name)
 
 
 def fashion_mnist() -> Images:
-    """Fashion-MNIST: of the same form as MNIST, with ten kinds of clothing."""
+    """Return Fashion-MNIST, as many images of ten kinds of clothing, downloading it if necessary."""
     with _loading:
         return _loaded(FASHION_MNIST.name)
 
 
-_loading = Lock()  # threads share one copy
+_loading = Lock()  # so that threads share one copy
 
 
 @cache
@@ -77,26 +90,32 @@ def _loaded(name: str) -> Images:
 
 
 def load(source: Source) -> Images:
-    """Read a dataset from METAREPLAY_DATA, the cache or a system package; fetch it if it is in none."""
-    with disk("read the data in METAREPLAY_DATA or the cache", "make it readable"):
+    """Read a dataset from $METAREPLAY_DATA, the cache or a system package; download it if it is in none of these.
+
+    Args:
+        source: The dataset and the checksums of its files.
+    """
+    with disk("read the data in METAREPLAY_DATA or the cache", "check the permissions"):
         folder = next((folder for folder in folders(source) if complete(folder, source)), None)
     folder = folder or fetch(source)
     return Images(source.name, *(_read(folder, file, source) for file in source.files))
 
 
 def _read(folder: Path, file: str, source: Source) -> Bytes:
-    """One IDX file as an array."""
+    """Return the content of one IDX file as an array."""
     path = file_path(folder, file) or folder / file
-    with disk(f"read {path}", "make it readable"):
+    with disk(f"read {path}", "check the permissions"):
         data = unpacked(path.read_bytes(), source.files[file])
     if data is None:
         raise DataError(
             f"{path} is damaged (its SHA-256 is not {source.name}'s); delete it and run "
             f"`metareplay data fetch {source.name}`"
         )
-    dimensions = data[3] if data[:3] == b"\0\0\x08" and len(data) > 3 else 0  # 8: unsigned bytes
+    dimensions = data[3] if data[:3] == b"\0\0\x08" and len(data) > 3 else 0  # 8 stands for unsigned bytes
     start = 4 + 4 * dimensions
     shape = struct.unpack(f">{dimensions}I", data[4:start]) if len(data) >= start else ()
     if not shape or len(data) - start != np.prod(shape, dtype=np.int64):
-        raise DataError(f"{path} is not an IDX file of unsigned bytes; use the original file of {source.name}")
+        raise DataError(
+            f"{path} is not an IDX file of unsigned bytes; replace it with the original file of {source.name}"
+        )
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)

@@ -1,8 +1,8 @@
-"""Networks of the paper's experiments. Each is a plain nn.Module; a user's own module serves as well."""
+"""The networks of the paper's experiments, each a plain `nn.Module`; your own module works just as well."""
 
 from metareplay.networks.by_task import MultiHead, Separate, TaskInputs, TaskModule, separate_mlps, task_input_mlp
 from metareplay.networks.cnn import nature_cnn, omniglot_cnn
-from metareplay.networks.initial import glorot
+from metareplay.networks.initial import glorot, uniform_by_fan_in
 from metareplay.networks.mlp import mlp
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "omniglot_cnn",
     "separate_mlps",
     "task_input_mlp",
+    "uniform_by_fan_in",
 ]

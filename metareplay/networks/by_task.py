@@ -1,4 +1,4 @@
-"""Modules that choose parts of themselves by task: heads, input layers or whole networks."""
+"""Modules that have a part of their own for each task: an output layer, an input layer or a whole network."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,37 +10,53 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from metareplay.errors import InputError
-from metareplay.networks.initial import glorot, linear
+from metareplay.networks.initial import glorot, linear, uniform_by_fan_in
 from metareplay.networks.mlp import mlp
 
 
 class TaskModule(nn.Module, ABC):
-    """A module whose forward takes (inputs, tasks), one task id an input: subclass it for your own multi-head net."""
+    """The interface of modules whose `forward` takes inputs and task ids; subclass it for your own multi-head net."""
 
     @abstractmethod
     def forward(self, inputs: Tensor, tasks: Tensor) -> Tensor:
-        """Outputs for a batch whose examples may belong to several tasks."""
+        """Return the outputs for a batch whose examples may belong to different tasks.
+
+        Args:
+            inputs: A batch of inputs.
+            tasks: The task id of each input.
+        """
 
     @abstractmethod
     def classes(self, task: int) -> int:
-        """How many classes a task has; raise InputError for a task this module was not made for."""
+        """Return the number of classes of a task; raise InputError for a task that this module was not made for.
+
+        Args:
+            task: The task id.
+        """
 
     def paths(self) -> list[nn.Module]:
-        """For each task the plain module that its examples go through, with the same parameters; [] if unknown.
+        """Return, for each task, a plain module that its examples go through and that shares this module's parameters.
 
-        With it engines can train on one task's part alone.
+        Engines use these modules to train only the parts that belong to one task. By default the list is empty, and
+        engines call `forward`.
         """
         return []
 
 
 @final
 class MultiHead(TaskModule):
-    """A shared body and an output layer for each task, which may differ in their numbers of classes.
+    """A body that all tasks share, and an output layer for each task; tasks may differ in their numbers of classes.
 
     >>> net = MultiHead(mlp(4, (8,), 6), features=6, classes=(2, 3))
     >>> net(torch.zeros(2, 4), torch.tensor([0, 1])).detach()
     tensor([[0., 0., -inf],
             [0., 0., 0.]])
+
+    Args:
+        body: The module that all tasks share; it gives one vector per input.
+        features: The length of that vector.
+        classes: The number of classes of each task.
+        seed: Decides the first weights of the output layers, Glorot uniform with zero biases.
     """
 
     def __init__(self, body: nn.Module, features: int, classes: Sequence[int], seed: int = 0) -> None:
@@ -51,7 +67,12 @@ class MultiHead(TaskModule):
         self._places: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def forward(self, inputs: Tensor, tasks: Tensor) -> Tensor:
-        """Logits of each input's own head; -inf for classes its task does not have."""
+        """Return the logits of each input's own head, -inf for classes that its task does not have.
+
+        Args:
+            inputs: A batch of inputs.
+            tasks: The task id of each input.
+        """
         features: Tensor = self.body(inputs)
         if tasks.is_cuda:
             return self.all_heads(features, tasks)
@@ -62,18 +83,23 @@ class MultiHead(TaskModule):
         return outputs
 
     def all_heads(self, features: Tensor, tasks: Tensor) -> Tensor:
-        """The same without asking which tasks there are: a GPU computes all heads at once and picks the logits.
+        """Compute all heads at once and pick each input's own logits.
 
-        The gradients of heads that were not picked are exactly zero.
+        A GPU need not be asked which tasks occur, which would make it wait. The gradients of heads that were not picked
+        are exactly zero.
+
+        Args:
+            features: The outputs of the body for a batch of inputs.
+            tasks: The task id of each input.
         """
-        heads = [head for head in self.heads if isinstance(head, nn.Linear)]  # all of them
+        heads = [head for head in self.heads if isinstance(head, nn.Linear)]  # all of them; for types
         weight, bias = torch.cat([head.weight for head in heads]), torch.cat([head.bias for head in heads])
         columns, missing = self._columns(features.device)
         logits = functional.linear(features, weight, bias)
         return logits.gather(1, columns[tasks]).masked_fill(missing[tasks], -torch.inf)
 
     def _columns(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Where each task's logits are among those of all heads, and which classes it has not; made once a device."""
+        """Return where each task's logits are among those of all heads, and which classes it lacks; kept per device."""
         if device not in self._places:
             sizes, classes = torch.tensor(self.counts)[:, None], torch.arange(max(self.counts))
             missing = classes >= sizes
@@ -82,23 +108,36 @@ class MultiHead(TaskModule):
         return self._places[device]
 
     def with_body(self, body: nn.Module) -> "MultiHead":
-        """The same heads on another body."""
+        """Return a module with the same heads, parameters shared, on another body.
+
+        Args:
+            body: The module that replaces the body.
+        """
         found = copy(self)
         found._modules = {**self._modules, "body": body}
         return found
 
     def paths(self) -> list[nn.Module]:
-        """The body and the task's own head."""
+        """Return, for each task, the body followed by the task's own head."""
         return [nn.Sequential(self.body, head) for head in self.heads]
 
     def classes(self, task: int) -> int:
-        """As given."""
+        """Return the number of classes of a task.
+
+        Args:
+            task: The task id.
+        """
         return self.counts[_known(task, len(self.counts))]
 
 
 @final
 class Separate(TaskModule):
-    """A network of its own for each task: what Independent trains."""
+    """A network of its own for each task, which the learner `Independent` trains.
+
+    Args:
+        nets: The network of each task.
+        classes: The number of classes, the same for every task.
+    """
 
     def __init__(self, nets: Sequence[nn.Module], classes: int) -> None:
         super().__init__()
@@ -106,26 +145,46 @@ class Separate(TaskModule):
         self.class_count = classes
 
     def forward(self, inputs: Tensor, tasks: Tensor) -> Tensor:
-        """Each input through its own task's network."""
+        """Return the outputs of each input's own network.
+
+        Args:
+            inputs: A batch of inputs.
+            tasks: The task id of each input.
+        """
         return _by_task(self.nets, inputs, tasks)
 
     def paths(self) -> list[nn.Module]:
-        """The networks."""
+        """Return the networks."""
         return list(self.nets)
 
     def classes(self, task: int) -> int:
-        """The same for every task."""
+        """Return the number of classes, the same for every task.
+
+        Args:
+            task: The task id.
+        """
         _known(task, len(self.nets))
         return self.class_count
 
     def clone(self, source: int, target: int) -> None:
-        """Give one task's network the weights of another's."""
+        """Copy the weights of one task's network to another's.
+
+        Args:
+            source: The task whose weights are copied.
+            target: The task whose weights are replaced.
+        """
         self.nets[target].load_state_dict(self.nets[source].state_dict())
 
 
 @final
 class TaskInputs(TaskModule):
-    """An input layer for each task below layers that all tasks share: what TaskInput trains."""
+    """An input layer for each task, followed by layers that all tasks share, which the learner `TaskInput` trains.
+
+    Args:
+        inputs: The input layer of each task.
+        shared: The layers that follow, shared by all tasks.
+        classes: The number of classes, the same for every task.
+    """
 
     def __init__(self, inputs: Sequence[nn.Module], shared: nn.Module, classes: int) -> None:
         super().__init__()
@@ -134,39 +193,67 @@ class TaskInputs(TaskModule):
         self.class_count = classes
 
     def forward(self, inputs: Tensor, tasks: Tensor) -> Tensor:
-        """The task's own input layer, then the shared layers."""
+        """Return the outputs of the shared layers, applied to those of each input's own input layer.
+
+        Args:
+            inputs: A batch of inputs.
+            tasks: The task id of each input.
+        """
         outputs: Tensor = self.shared(_by_task(self.inputs, inputs, tasks))
         return outputs
 
     def paths(self) -> list[nn.Module]:
-        """The task's own input layer, then the shared layers."""
+        """Return, for each task, its own input layer followed by the shared layers."""
         return [nn.Sequential(own, self.shared) for own in self.inputs]
 
     def classes(self, task: int) -> int:
-        """The same for every task."""
+        """Return the number of classes, the same for every task.
+
+        Args:
+            task: The task id.
+        """
         _known(task, len(self.inputs))
         return self.class_count
 
 
 def separate_mlps(inputs: int, hidden: Sequence[int], outputs: int, tasks: int, seed: int = 0) -> Separate:
-    """The paper's Independent: an MLP a task with hidden units divided by the number of tasks (at least one).
+    """Make the networks of the paper's Independent: one MLP per task, which divide the hidden units among them.
 
     >>> separate_mlps(784, (100, 100), 10, tasks=20).nets[0][1]
     Linear(in_features=784, out_features=5, bias=True)
+
+    Args:
+        inputs: The number of values in one input.
+        hidden: The width of each hidden layer of all networks together; each network has at least one unit per layer.
+        outputs: The number of classes.
+        tasks: The number of tasks.
+        seed: Decides the first weights, Glorot uniform with zero biases.
     """
     shares = [max(1, width // tasks) for width in hidden]
     return Separate([mlp(inputs, shares, outputs, seed=seed * tasks + task) for task in range(tasks)], outputs)
 
 
 def task_input_mlp(inputs: int, hidden: Sequence[int], outputs: int, tasks: int, seed: int = 0) -> TaskInputs:
-    """The paper's Task Input: the MLP with a first layer for each task."""
+    """Make the network of the paper's Task Input: an MLP with a first layer of its own for each task.
+
+    As in the official code, all weights, those of the shared layers too, are drawn uniformly from -1/sqrt(fan_in) to
+    1/sqrt(fan_in), and biases are zero.
+
+    Args:
+        inputs: The number of values in one input.
+        hidden: The width of each hidden layer; the first is the one that each task has for itself.
+        outputs: The number of classes.
+        tasks: The number of tasks.
+        seed: Decides the first weights.
+    """
     if not hidden:
-        raise InputError("a network with task inputs needs a hidden layer to share; give at least one hidden width")
+        raise InputError(f"hidden={hidden!r}: each task's input layer needs a width; give at least one hidden layer")
     first = [nn.Sequential(nn.Flatten(), linear(inputs, hidden[0]), nn.ReLU()) for _ in range(tasks)]
-    return glorot(TaskInputs(first, mlp(hidden[0], hidden[1:], outputs), outputs), seed)
+    return uniform_by_fan_in(TaskInputs(first, mlp(hidden[0], hidden[1:], outputs), outputs), seed)
 
 
 def _by_task(nets: nn.ModuleList, inputs: Tensor, tasks: Tensor) -> Tensor:
+    """Return the outputs of each input's own network."""
     present = tasks.unique().tolist() or [0]
     if len(present) == 1:
         only: Tensor = nets[_known(present[0], len(nets))](inputs)
@@ -180,6 +267,9 @@ def _by_task(nets: nn.ModuleList, inputs: Tensor, tasks: Tensor) -> Tensor:
 
 
 def _known(task: int, count: int) -> int:
+    """Return the task id; raise InputError if it is not one of 0 to count - 1."""
     if not 0 <= task < count:
-        raise InputError(f"task {task}: this network was made for tasks 0 to {count - 1}")
+        raise InputError(
+            f"task {task}: this network was made for tasks 0 to {count - 1}; use one of these, or more tasks"
+        )
     return task

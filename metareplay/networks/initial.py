@@ -1,30 +1,71 @@
-"""First weights, drawn from a seed of their own."""
+"""First weights, drawn from a seed with a random generator of their own."""
 
+import math
+from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 Net = TypeVar("Net", bound=nn.Module)
 
 
 def glorot(net: Net, seed: int) -> Net:
-    """Draw every weight matrix (and filter) anew: Glorot uniform; biases zero. Gains of normalisation layers stay.
+    """Draw every weight matrix and filter anew from Glorot's uniform distribution, and set biases to zero.
 
-    U(-a, a), a = sqrt(6 / (fan_in + fan_out)): Glorot and Bengio (2010).
+    U(-a, a) with a = sqrt(6 / (fan_in + fan_out)): Glorot and Bengio (2010). The gains of normalisation layers are left
+    as they are.
+
+    Args:
+        net: The module whose parameters are changed in place.
+        seed: Decides the draws.
+
+    Returns:
+        The same module.
     """
     generator = torch.Generator().manual_seed(seed)
-    for name, parameter in net.named_parameters():
-        if parameter.dim() > 1:
-            nn.init.xavier_uniform_(parameter, generator=generator)
-        elif name.rpartition(".")[2] == "bias":
-            nn.init.zeros_(parameter)
-    return net
+    return _redraw(net, partial(nn.init.xavier_uniform_, generator=generator))
+
+
+def uniform_by_fan_in(net: Net, seed: int) -> Net:
+    """Draw every weight matrix and filter anew from a uniform distribution that depends on fan_in, with zero biases.
+
+    U(-a, a) with a = 1 / sqrt(fan_in), from which `nn.Linear` draws its weights too. The gains of normalisation layers
+    are left as they are.
+
+    Args:
+        net: The module whose parameters are changed in place.
+        seed: Decides the draws.
+
+    Returns:
+        The same module.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(parameter: Tensor) -> None:
+        limit = 1 / math.sqrt(parameter[0].numel())
+        nn.init.uniform_(parameter, -limit, limit, generator=generator)
+
+    return _redraw(net, draw)
 
 
 def linear(inputs: int, outputs: int) -> nn.Module:
-    """A layer whose first weights, which are replaced, leave torch's global generator as it was."""
-    state = torch.get_rng_state()
-    layer = nn.Linear(inputs, outputs)
-    torch.set_rng_state(state)
-    return layer
+    """Make a linear layer without advancing torch's global generator; its weights are to be drawn anew.
+
+    Args:
+        inputs: The number of inputs.
+        outputs: The number of outputs.
+    """
+    with torch.random.fork_rng(devices=[]):
+        return nn.Linear(inputs, outputs)
+
+
+def _redraw(net: Net, draw: Callable[[Tensor], object]) -> Net:
+    """Apply `draw` to every weight matrix and filter in order, and set biases to zero."""
+    for name, parameter in net.named_parameters():
+        if parameter.dim() > 1:
+            draw(parameter)
+        elif name.rpartition(".")[2] == "bias":
+            nn.init.zeros_(parameter)
+    return net

@@ -1,4 +1,4 @@
-"""The paper's network for MNIST: a multi-layer perceptron."""
+"""The network of the paper for MNIST: a multi-layer perceptron."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -10,7 +10,9 @@ from metareplay.networks.initial import glorot, linear
 
 
 def mlp(inputs: int, hidden: Sequence[int], outputs: int, seed: int = 0) -> nn.Sequential:
-    """A chain of Linear and ReLU layers: Glorot uniform weights, zero biases, as in the paper's experiments.
+    """Make a multi-layer perceptron: linear layers with ReLU between them, after flattening each input.
+
+    The first weights are Glorot uniform and the biases zero, as in the paper's experiments.
 
     >>> mlp(784, (100, 100), 10)
     Sequential(
@@ -21,10 +23,16 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int, seed: int = 0) -> nn.S
       (4): ReLU()
       (5): Linear(in_features=100, out_features=10, bias=True)
     )
+
+    Args:
+        inputs: The number of values in one input, for example 784 for an image of 28x28 pixels.
+        hidden: The width of each hidden layer; `()` makes a single linear layer.
+        outputs: The number of outputs, for example the number of classes.
+        seed: Decides the first weights.
     """
     widths = (inputs, *hidden, outputs)
     if min(widths) < 1:
-        raise InputError(f"an MLP of widths {widths}: every layer needs at least one unit")
+        raise InputError(f"an MLP of widths {widths}: every layer needs at least one unit; use widths of 1 or more")
     layers: list[nn.Module] = [nn.Flatten()]
     for width, following in pairwise(widths):
         layers += [linear(width, following), nn.ReLU()]

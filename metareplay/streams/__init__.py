@@ -1,4 +1,4 @@
-"""Streams: examples in order, task after task, and a test set for each task."""
+"""Streams: training examples in order, task after task, and a test set for each task."""
 
 from metareplay.streams.many_permutations import ManyPermutations
 from metareplay.streams.own import OwnStream

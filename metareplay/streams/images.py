@@ -1,8 +1,8 @@
-"""What the streams of 28x28 images have in common: each task draws images and moves their pixels."""
+"""What all streams of 28x28 images share: each task draws images and moves their pixels in its own way."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from enum import IntEnum
 from math import prod
 from numbers import Integral
@@ -17,11 +17,11 @@ from metareplay.streams.stream import CHUNK, Chunk, Examples, Stream
 
 PIXELS = 28 * 28
 
-Map = NDArray[np.int64]  # (784,): the pixel each pixel is taken from; -1 leaves it black
+Map = NDArray[np.int64]  # of shape (784,): for each pixel the one that it is taken from, or -1 to make it black
 
 
 class Drawn(IntEnum):
-    """What a task draws; each purpose has its own random numbers."""
+    """What a task draws random numbers for; each purpose has numbers of its own."""
 
     EXAMPLES = 1
     ANGLE = 2
@@ -29,24 +29,39 @@ class Drawn(IntEnum):
 
 
 def generator(seed: int, task: int, what: Drawn) -> np.random.Generator:
-    """The random numbers of one task, whatever the other tasks drew."""
+    """Return a generator whose numbers do not depend on what is drawn for other tasks or purposes.
+
+    Args:
+        seed: The seed of the stream.
+        task: The number of the task.
+        what: What the numbers are for.
+    """
     return np.random.default_rng([seed, task, what])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ImageStream(Stream):
-    """Tasks that show images with their pixels moved, each task in its own way: the `pixel_map` of a task."""
+    """Tasks that show the same kind of images with their pixels moved; a subclass says how by `pixel_map`.
+
+    Args:
+        tasks: The number of tasks.
+        examples: Training examples per task, drawn without replacement from the training images.
+        seed: Decides which images each task shows and how it moves their pixels.
+        images: The images to draw from; by default MNIST, which is read when it is first needed.
+        shape: The shape of one input, for example (784,), (28, 28) or (1, 28, 28).
+        test_examples: How many of the test images to use, counted from the first; by default all of them.
+    """
 
     tasks: int = 20
-    examples: int = 1000  # of a task, drawn without replacement from the training images
+    examples: int = 1000
     seed: int = 0
     _: KW_ONLY
-    images: Images | None = field(default=None, repr=False)  # None: MNIST, read when first needed
-    shape: tuple[int, ...] = (PIXELS,)  # of one input: (784,), (28, 28), (1, 28, 28), ...
-    test_examples: int | None = None  # of a task, the first ones; None: all
+    images: Images | None = None
+    shape: tuple[int, ...] = (PIXELS,)
+    test_examples: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse options that cannot be met; neither disk nor network is touched."""
+        """Refuse options that cannot be used, without touching the disk or the network."""
         images = self.images
         train, test = (60_000, 10_000) if images is None else (len(images.train_xs), len(images.test_xs))
         _check("tasks", self.tasks, 1)
@@ -60,15 +75,23 @@ class ImageStream(Stream):
 
     @abstractmethod
     def pixel_map(self, task: int) -> Map:
-        """Where each pixel of this task's images comes from."""
+        """Return where each pixel of a task's images is taken from.
+
+        Args:
+            task: The number of the task, counted from 0.
+        """
 
     @property
     def total(self) -> int:
-        """How many training examples there are in all."""
+        """Return the number of training examples in all tasks together."""
         return self.tasks * self.examples
 
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
-        """The training examples in order, from the `start`-th on; earlier tasks are not made."""
+        """Yield the training examples in order.
+
+        Args:
+            start: The number of examples to skip; tasks that are skipped entirely cost nothing.
+        """
         _check("start", start, 0, self.total)
         images = self.images or mnist()
         skipped, first = divmod(start, self.examples)
@@ -82,14 +105,18 @@ class ImageStream(Stream):
             first = 0
 
     def test(self, task: int) -> Examples:
-        """The test images as this task shows them."""
+        """Return the test images as one task shows them.
+
+        Args:
+            task: The number of the task, counted from 0.
+        """
         _check("task", task, 0, self.tasks - 1)
         images = self.images or mnist()
         some = slice(self.test_examples)
         return self._show(images.test_xs[some], images.test_ys[some], self.pixel_map(task))
 
     def settings(self) -> dict[str, object]:
-        """Everything that defines the stream, for the record: plain JSON values."""
+        """Return everything that defines the stream as plain JSON values; the record of a run keeps it."""
         return {
             "stream": type(self).__name__,
             "images": "mnist" if self.images is None else self.images.name,
@@ -100,7 +127,20 @@ class ImageStream(Stream):
             "test_examples": None if self.test_examples is None else int(self.test_examples),
         }
 
+    def __repr__(self) -> str:
+        """Show tasks, examples, seed, and every other option that is not at its default."""
+        settings = self.settings()
+        shown = {name: settings[name] for name in ("tasks", "examples", "seed")}
+        if self.images is not None:
+            shown["images"] = self.images.name
+        if tuple(self.shape) != (PIXELS,):
+            shown["shape"] = tuple(self.shape)
+        if self.test_examples is not None:
+            shown["test_examples"] = settings["test_examples"]
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
     def _show(self, xs: Bytes, ys: Bytes, pixels: Map) -> Examples:
+        """Return images with their pixels moved, as tensors of the shape asked for."""
         moved = np.take(xs.reshape(len(xs), PIXELS), np.maximum(pixels, 0), axis=1)
         if pixels.min() < 0:
             np.multiply(moved, (pixels >= 0).astype(np.uint8), out=moved)
@@ -108,6 +148,7 @@ class ImageStream(Stream):
 
 
 def _check(name: str, value: int, low: int, high: int | None = None) -> None:
+    """Refuse a value that is not a whole number within its bounds."""
     if not isinstance(value, Integral) or value < low or (high is not None and value > high):
         wanted = f"of at least {low}" if high is None else f"from {low} to {high}"
         raise InputError(f"{name}={value!r}: use a whole number {wanted}")

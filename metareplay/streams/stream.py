@@ -1,4 +1,4 @@
-"""What a stream is: examples in order, and a test set for each task."""
+"""What a stream is: training examples in order, and a test set for each task."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -6,55 +6,91 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-CHUNK = 256  # examples handed over at a time; any size gives the same weights
+CHUNK = 256  # examples handed over at a time; the size makes no difference to the weights
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Examples:
-    """Inputs and their targets, one row each."""
+    """Inputs and their targets.
+
+    Args:
+        xs: The inputs, one row per example.
+        ys: The targets, one row per example.
+    """
 
     xs: Tensor
     ys: Tensor
 
     def __len__(self) -> int:
-        """How many examples there are."""
+        """Return the number of examples."""
         return len(self.xs)
 
+    def __repr__(self) -> str:
+        """Show types and shapes instead of all the numbers."""
+        return f"Examples(xs={tensor_form(self.xs)}, ys={tensor_form(self.ys)})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Chunk:
-    """Examples that follow one another in the stream and belong to one task."""
+    """Consecutive examples of a stream that belong to the same task.
+
+    Args:
+        xs: The inputs, one row per example.
+        ys: The targets, one row per example.
+        task: The number of the task, counted from 0.
+    """
 
     xs: Tensor
     ys: Tensor
     task: int
 
     def __len__(self) -> int:
-        """How many examples there are."""
+        """Return the number of examples."""
         return len(self.xs)
+
+    def __repr__(self) -> str:
+        """Show types and shapes instead of all the numbers."""
+        return f"Chunk(xs={tensor_form(self.xs)}, ys={tensor_form(self.ys)}, task={self.task})"
 
 
 class Stream(ABC):
-    """Tasks that arrive one after the other; `run` feeds them to a learner in this order."""
+    """The interface of all streams: tasks that arrive one after another, fed to a learner in this order by `run`."""
 
     @property
     @abstractmethod
     def tasks(self) -> int:
-        """How many tasks have a test set."""
+        """Return the number of tasks that have a test set."""
 
     @property
     @abstractmethod
     def total(self) -> int | None:
-        """How many training examples there are in all; None if nobody knows yet."""
+        """Return the number of training examples in all tasks together, or None if it is not known in advance."""
 
     @abstractmethod
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
-        """The training examples in order, from the `start`-th on."""
+        """Yield the training examples in order.
+
+        Args:
+            start: The number of examples to skip; a run that is resumed has already learned them.
+        """
 
     @abstractmethod
     def test(self, task: int) -> Examples:
-        """The test set of one task."""
+        """Return the test set of one task.
+
+        Args:
+            task: The number of the task, counted from 0.
+        """
 
     @abstractmethod
     def settings(self) -> dict[str, object]:
-        """Everything that defines the stream, for the record: plain JSON values."""
+        """Return everything that defines the stream as plain JSON values; the record of a run keeps it."""
+
+
+def tensor_form(tensor: Tensor) -> str:
+    """Return the type and shape of a tensor as a short text.
+
+    Args:
+        tensor: Any tensor.
+    """
+    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"

@@ -111,4 +111,4 @@ def test_a_gpu_without_room_is_explained_in_one_line(call: Call, monkeypatch: py
     monkeypatch.setattr(bench_cuda, "node_latency", full)
     answer = call("bench", "--engine", "cuda")
     assert answer.code == 2
-    assert "not enough memory" in answer.err
+    assert "not enough GPU memory" in answer.err

@@ -63,7 +63,7 @@ def test_quick_times_the_first_fleet_alone(monkeypatch: pytest.MonkeyPatch) -> N
 def test_without_a_gpu_both_commands_say_so(call: Call) -> None:
     for words in (
         ("bench", "--on", "fleet"),
-        ("run", "mer", "--engine", "fleet", "--tasks", "2", "--examples", "5"),
+        ("run", "mer", "--on", "fleet", "--tasks", "2", "--examples", "5"),
     ):
         answer = call(*words)
         assert answer.code == 2

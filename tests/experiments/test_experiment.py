@@ -1,19 +1,22 @@
+import json
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from small_runs import instead_of_mnist, small_images
-from torch import nn
+from torch import Tensor, nn
 
 import metareplay as mr
-from metareplay.experiments.experiment import LEARNERS, MEMORIES, STREAMS, Experiment
-from metareplay.learners import LEARNERS as KINDS
-from metareplay.paper.best import WITH_MEMORY, WITHOUT_MEMORY
+from metareplay.experiments.alignment import Moment
+from metareplay.experiments.experiment import Experiment
+from metareplay.experiments.names import LEARNERS_BY_NAME, MEMORIES_BY_NAME, STREAMS_BY_NAME
+from metareplay.paper.best import WITH_MEMORY, best
 from metareplay.paper.tables import TABLES
 
-every_learner = pytest.mark.parametrize("learner", LEARNERS)
-every_stream = pytest.mark.parametrize("stream", STREAMS)
+every_learner = pytest.mark.parametrize("learner", LEARNERS_BY_NAME)
+every_stream = pytest.mark.parametrize("stream", STREAMS_BY_NAME)
 REPLAY = [name for name in WITH_MEMORY if name != "gem"]
 
 
@@ -36,35 +39,26 @@ def memory_of(learner: mr.Learner) -> mr.Memory:
 def test_every_learner_runs_on_every_stream(learner: str, stream: str) -> None:
     made = Experiment(learner=learner, stream=stream, tasks=2, examples=2, hidden=(6,), memory=4, test_examples=5)
     one, tasks = made.build()
-    assert type(one) is LEARNERS[learner]
-    assert type(tasks) is STREAMS[stream]
+    assert type(one) is LEARNERS_BY_NAME[learner]
+    assert type(tasks) is STREAMS_BY_NAME[stream]
     record = mr.run(one, tasks)
     assert record.examples == 4
     assert not np.isnan(record.ra)
     assert record.stream["images"] == "mnist"
 
 
-def test_no_learner_is_left_out() -> None:
-    assert set(LEARNERS.values()) == set(KINDS)
-    assert LEARNERS.keys() == WITHOUT_MEMORY.keys() | WITH_MEMORY.keys()
-
-
 @every_stream
 @every_learner
-@pytest.mark.parametrize("memory", [200, 500, 5120])
-def test_what_is_not_given_is_the_papers_best(learner: str, stream: str, memory: int) -> None:
-    one, _ = Experiment(learner=learner, stream=stream, memory=memory, hidden=(6,)).build()
-    if learner in WITHOUT_MEMORY:
-        expected = WITHOUT_MEMORY[learner][stream]
-    else:
-        sizes = WITH_MEMORY[learner][stream]
-        expected = sizes.get(memory, sizes[500])  # 200 was not tried on Many Permutations
-        assert memory_of(one).capacity == memory
-    assert expected.items() <= one.settings().items()
-    assert expected.keys() >= {"lr"}
+def test_what_is_not_given_is_the_learners_own_default(learner: str, stream: str) -> None:
+    one, _ = Experiment(learner=learner, stream=stream, memory=200, hidden=(6,)).build()
+    plain = LEARNERS_BY_NAME[learner](one.model).settings()
+    memory = plain.pop("memory", None)
+    assert plain.items() <= one.settings().items()
+    if memory is not None:
+        assert memory_of(one).capacity == 200
 
 
-def test_the_default_is_the_papers_mer_on_rotations() -> None:
+def test_the_default_is_mer_on_rotations() -> None:
     learner, stream = Experiment().build()
     assert isinstance(learner, mr.MER)
     assert (learner.lr, learner.beta, learner.gamma, learner.s, learner.k) == (0.1, 0.01, 1.0, 10, 11)
@@ -74,7 +68,7 @@ def test_the_default_is_the_papers_mer_on_rotations() -> None:
     assert widths(learner.model) == [(784, 100), (100, 100), (100, 10)]
 
 
-def test_options_come_before_the_papers() -> None:
+def test_options_come_before_the_defaults() -> None:
     learner, _ = Experiment(options={"s": 3, "clip": 2.0}, hidden=(6,)).build()
     assert isinstance(learner, mr.MER)
     assert (learner.s, learner.clip, learner.beta) == (3, 2.0, 0.01)
@@ -104,7 +98,7 @@ def test_gem_gets_a_ring_with_room_for_every_task() -> None:
 
 
 @pytest.mark.parametrize("learner", ["gem", *REPLAY])
-@pytest.mark.parametrize("kind", MEMORIES)
+@pytest.mark.parametrize("kind", MEMORIES_BY_NAME)
 def test_every_memory_can_be_chosen(learner: str, kind: str) -> None:
     one, _ = Experiment(learner=learner, memory=60, memory_kind=kind, tasks=3, hidden=(6,)).build()
     assert type(memory_of(one)).__name__.lower() == kind
@@ -165,7 +159,7 @@ def test_what_cannot_be_is_refused_in_one_line(given: dict[str, Any], message: s
 
 @every_learner
 def test_every_option_of_a_learner_is_taken(learner: str) -> None:
-    own = {f.name for f in fields(LEARNERS[learner])} - {"model", "memory", "engine", "seed"}
+    own = {f.name for f in fields(LEARNERS_BY_NAME[learner])} - {"model", "memory", "engine", "seed"}
     default, _ = Experiment(learner=learner, hidden=(6,), tasks=2).build()
     given = {name: getattr(default, name) for name in own}
     one, _ = Experiment(learner=learner, hidden=(6,), tasks=2, options=given).build()
@@ -191,13 +185,109 @@ def test_start_is_the_run_that_is_described(full: bool, alignment: int) -> None:
     assert record.weights == mr.run(learner, stream).weights  # what is measured changes nothing
 
 
+# Found without building
+
+
+@every_stream
+@every_learner
+def test_the_key_is_that_of_the_run(learner: str, stream: str) -> None:
+    for memory in (200, 500):
+        plain = Experiment(learner=learner, stream=stream, memory=memory)
+        for one in (plain, replace(plain, options=best(learner, stream, memory), seed=3, hidden=(6,))):
+            assert one.key == one.start().key
+            assert one.identity == one.start().identity
+
+
+@pytest.mark.parametrize("learner", ["gem", *REPLAY])
+@pytest.mark.parametrize("kind", MEMORIES_BY_NAME)
+def test_the_key_is_that_of_the_run_with_every_memory(learner: str, kind: str) -> None:
+    one = Experiment(learner=learner, memory=60, memory_kind=kind, tasks=3, hidden=(6,))
+    assert one.key == one.start().key
+    assert one.identity.settings["memory"]["kind"].lower() == kind
+
+
+def no_loss(outputs: Tensor, ys: Tensor) -> Tensor:
+    del ys
+    return outputs.sum()
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "a rate that is a whole number": {"options": {"lr": 1}},
+    "whole numbers of NumPy": {"options": {"k": np.int64(3), "s": np.int32(2)}},
+    "numbers of NumPy": {"options": {"lr": np.float64(0.1), "beta": np.float32(0.5)}},
+    "truth as a whole number": {"options": {"k": True}},
+    "a clip that is a whole number": {"options": {"clip": 2}},
+    "no clip": {"options": {"clip": None}},
+    "a loss of torch's": {"options": {"loss": nn.functional.cross_entropy}},
+    "a loss of one's own": {"options": {"loss": no_loss}},
+    "a loss that is a module": {"options": {"loss": nn.CrossEntropyLoss()}},
+    "a memory counted by NumPy": {"memory": np.int64(7)},
+    "other images": {"images": "fashion-mnist"},
+    "few test examples": {"test_examples": 5},
+    "the whole matrix": {"full_matrix": True},
+    "the whole matrix of two tasks": {"full_matrix": True, "tasks": 2},
+    "gradients compared": {"alignment": 2},
+    "gradients compared after": {"alignment": 2, "past": "after"},
+    "a past that is not compared": {"past": "after"},
+    "another engine": {"engine": "torch"},
+    "the largest seed": {"seed": 2**32 - 1},
+    "no hidden layer": {"hidden": ()},
+}
+
+
+@pytest.mark.parametrize("given", ODD.values(), ids=ODD.keys())
+def test_the_key_is_that_of_the_run_whatever_is_given(given: dict[str, Any]) -> None:
+    one = Experiment(**{"hidden": (6,), "tasks": 3, "examples": 4, **given})
+    assert one.key == one.start().key
+    assert json.loads(json.dumps(one.identity.settings)) == one.identity.settings
+
+
+def test_numbers_of_any_type_make_the_same_key() -> None:
+    plain = Experiment(options={"lr": 1.0, "k": 3, "clip": 2.0}, memory=7)
+    odd = Experiment(options={"lr": 1, "k": np.int64(3), "clip": np.float64(2)}, memory=np.int64(7))  # type: ignore[arg-type]
+    assert plain.key == odd.key
+
+
+def test_the_default_written_down_makes_the_same_key() -> None:
+    assert Experiment().key == Experiment(options={"lr": 0.1, "k": 11, "s": 10}, memory_kind="reservoir").key
+    assert Experiment(learner="gem").key == Experiment(learner="gem", memory_kind="ring").key
+
+
 def test_the_key_says_whether_gradients_are_compared_and_the_whole_matrix_is_measured() -> None:
     plain = Experiment(hidden=(6,))
-    assert replace(plain, full_matrix=True).start().key != plain.start().key
+    assert replace(plain, full_matrix=True).key != plain.key
     two = replace(plain, tasks=2)
-    assert replace(two, full_matrix=True).start().key == two.start().key  # the metrics need all of it
-    keys = {replace(plain, alignment=samples).start().key for samples in (0, 1, 5)}
-    assert len(keys) == 3
+    assert replace(two, full_matrix=True).key == two.key  # the metrics need all of it
+    pasts: tuple[Moment, Moment] = ("before", "after")
+    keys = {replace(plain, alignment=samples, past=past).key for samples in (0, 1, 5) for past in pasts}
+    assert len(keys) == 5
+
+
+def test_the_keys_of_the_default_stay_the_same_from_version_to_version() -> None:
+    assert Experiment().key == "6fb12796ecec0020"
+    assert Experiment(learner="gem", options={"lr": 0.01, "strength": 0.0}, seed=7).key == "05208e040b1fd1e2"
+    assert (
+        Experiment(learner="independent", stream="many-permutations", options={"lr": 0.01, "start": "clone"}).key
+        == "4e75c982598d3ea0"
+    )
+
+
+@every_learner
+def test_nothing_is_built_or_read_to_find_the_key(learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Experiment(learner=learner, hidden=(7, 5))
+    assert one.key  # a description of the net is kept
+
+    def unasked(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("metareplay.streams.images.mnist", unasked)
+    monkeypatch.setattr(mr.Learner, "__post_init__", unasked)
+    monkeypatch.setattr(nn.Module, "__init__", unasked)
+    for seed in range(3):
+        other = replace(one, seed=seed, options=best(learner, "rotations", 500), memory=100)
+        assert other.key != one.key
+        assert other.work > 0
+        assert other.label
 
 
 def test_starting_reads_no_data(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,8 +296,32 @@ def test_starting_reads_no_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("metareplay.streams.images.mnist", unasked)
     assert Experiment().start().key
-    assert Experiment().work() > 0
+    assert Experiment().work > 0
 
+
+def test_a_label_says_what_runs() -> None:
+    assert Experiment(memory=200, seed=3).label == "mer 200, rotations, seed 3"
+    assert Experiment(learner="online", stream="permutations").label == "online, permutations, seed 0"
+
+
+def test_a_run_is_saved_where_it_is_told_and_goes_on_from_there(tmp_path: Path) -> None:
+    given = Experiment(tasks=2, examples=4, hidden=(6,), memory=4, test_examples=5, options={"k": 2, "s": 1})
+    path = tmp_path / "run.ckpt"
+    work = given.start(checkpoint=path)
+    assert not path.exists()
+    for step in work.steps():
+        if step.seen == 4:
+            work.save()
+            break
+    again = given.start(checkpoint=path)
+    assert next(again.steps()).seen >= 4
+    list(again.steps())
+    whole = given.start()
+    list(whole.steps())
+    assert again.record().weights == whole.record().weights
+
+
+# How long it takes
 
 MORE_WORK: dict[str, dict[str, Any]] = {
     "tasks": {"tasks": 40},
@@ -221,16 +335,19 @@ MORE_WORK: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("more", MORE_WORK.values(), ids=MORE_WORK.keys())
 def test_more_is_more_work(more: dict[str, Any]) -> None:
     few = Experiment(test_examples=1000)
-    assert replace(few, **more).work() > few.work()
-    assert replace(few, test_examples=2000, **more).work() > replace(few, **more).work()
+    assert replace(few, **more).work > few.work
+    assert replace(few, test_examples=2000, **more).work > replace(few, **more).work
 
 
 def test_learners_that_step_more_often_are_more_work() -> None:
-    work = {learner: Experiment(learner=learner, memory=5120).work() for learner in LEARNERS}
+    work = {
+        learner: Experiment(learner=learner, memory=5120, options=best(learner, "rotations", 5120)).work
+        for learner in LEARNERS_BY_NAME
+    }
     assert work["online"] < work["er"] < work["mer"]
-    assert work["gem"] > Experiment(learner="gem", memory=500).work() > work["online"]
+    assert work["gem"] > Experiment(learner="gem", memory=500).work > work["online"]
 
 
 def test_the_work_of_everything_in_the_paper_is_known() -> None:
     for make in TABLES.values():
-        assert all(cell.experiment.work() > 0 for cell in make().cells)
+        assert all(cell.experiment.work > 0 for cell in make().cells)

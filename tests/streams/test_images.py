@@ -156,8 +156,16 @@ def test_settings_are_plain_json(kind: type[ImageStream]) -> None:
         "shape": [28, 28],
         "test_examples": 5,
     }
-    assert repr(stream).startswith(f"{kind.__name__}(tasks=")
-    assert "images" not in repr(stream)
+
+
+@every_stream
+def test_a_stream_shows_its_size_its_seed_and_what_is_not_the_default(kind: type[ImageStream]) -> None:
+    assert repr(kind(np.int64(3), 7, seed=2)) == f"{kind.__name__}(tasks=3, examples=7, seed=2)"  # type: ignore[arg-type]
+    stream = kind(3, 7, images=IMAGES, shape=(28, 28), test_examples=5)
+    options = "images='noise', shape=(28, 28), test_examples=5"
+    assert repr(stream) == f"{kind.__name__}(tasks=3, examples=7, seed=0, {options})"
+    assert repr(next(stream.chunks())) == "Chunk(xs=uint8 of shape (7, 28, 28), ys=int64 of shape (7,), task=0)"
+    assert repr(stream.test(0)) == "Examples(xs=uint8 of shape (5, 28, 28), ys=int64 of shape (5,))"
 
 
 @every_stream

@@ -68,6 +68,11 @@ def test_without_task_ids_there_is_one_task(way: int) -> None:
     assert json.loads(json.dumps(stream.settings())).items() >= known.items()
 
 
+@pytest.mark.parametrize("way", range(4))
+def test_a_stream_shows_how_many_examples_and_tasks_it_has(way: int) -> None:
+    assert repr(every_way(XS, YS, None)[way]) == f"OwnStream(examples={'unknown' if way == 3 else 6}, tasks=0)"
+
+
 def test_settings_tell_other_examples_apart() -> None:
     one, same, other = (OwnStream.from_tensors(xs, YS) for xs in (XS, XS.clone(), XS + 1))
     assert one.settings() == same.settings() != other.settings()
@@ -174,8 +179,8 @@ def test_no_test_set_was_given() -> None:
         ({"tasks": [0, 1]}, "one task id for each of the 6 examples"),
         ({"tasks": [TASKS]}, "one task id for each of the 6 examples"),
         ({"tasks": [0.0] * 6}, "number the tasks 0, 1, 2"),
-        ({"tasks": [0, -1, 0, 0, 0, 0]}, "task -1; number the tasks 0, 1, 2"),
-        ({"tasks": TASKS, "test": PAIR}, "task 1 has no test set, there being 1"),
+        ({"tasks": [0, -1, 0, 0, 0, 0]}, "task -1: number the tasks 0, 1, 2"),
+        ({"tasks": TASKS, "test": PAIR}, "task 1 has no test set .number of test sets: 1."),
         ({"test": [PAIR, PAIR]}, "2 test sets but no task ids"),
         ({"test": [(XS, YS[:2])]}, "one row of each per example"),
         ({"test": (XS, YS, YS)}, "a test set is a tuple of 3; give a pair"),
@@ -210,10 +215,10 @@ def test_items_that_are_not_pairs_are_refused(item: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ("one", "example 1: task 'one'; number"),
-        (0.5, "task 0.5; number"),
-        (-1, "task -1; number"),
-        (1, "there being 1"),
+        ("one", "example 1: task 'one': number"),
+        (0.5, "task 0.5: number"),
+        (-1, "task -1: number"),
+        (1, "number of test sets: 1"),
     ],
 )
 def test_task_ids_of_items_are_checked(task: Any, message: str) -> None:

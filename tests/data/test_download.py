@@ -1,11 +1,9 @@
-"""Every download here is from a server on this machine; the datasets are made up."""
+"""Downloads; every one here is from a server on this machine."""
 
 import errno
 import gzip
-import hashlib
 import os
 import socket
-import struct
 import tarfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,30 +13,12 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import numpy as np
 import pytest
+from toy_dataset import FILES, PACKED, TOY, assert_toy, empty_cache, names, write
 
-from metareplay import data
-from metareplay.data import Images, Source, download, fetch, load
-from metareplay.data.download import FASHION_MNIST, MNIST, TEST_XS, TEST_YS, TRAIN_XS, TRAIN_YS
+from metareplay.data import fetch, load
+from metareplay.data.download import TEST_YS, TRAIN_XS
 from metareplay.errors import DataError, InputError
-
-rng = np.random.default_rng(0)
-
-
-def idx(array: np.ndarray[Any, Any]) -> bytes:
-    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
-
-
-ARRAYS = {
-    TRAIN_XS: rng.integers(0, 256, (5, 28, 28), np.uint8),
-    TRAIN_YS: rng.integers(0, 10, 5, np.uint8),
-    TEST_XS: rng.integers(0, 256, (3, 28, 28), np.uint8),
-    TEST_YS: rng.integers(0, 10, 3, np.uint8),
-}
-FILES = {file: idx(array) for file, array in ARRAYS.items()}
-PACKED = {file: gzip.compress(content, mtime=0) for file, content in FILES.items()}
-TOY = Source("toy", {file: hashlib.sha256(content).hexdigest() for file, content in FILES.items()})
 
 
 @dataclass
@@ -93,30 +73,7 @@ def mirror() -> Iterator[Mirror]:
 
 @pytest.fixture(autouse=True)
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An empty cache, no waiting, and no npm."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.delenv("METAREPLAY_DATA", raising=False)
-    monkeypatch.setattr(download, "PAUSE", 0.0)
-    return tmp_path / "metareplay"
-
-
-def write(folder: Path, files: dict[str, bytes], packed: bool = False) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (folder / (f"{name}.gz" if packed else name)).write_bytes(gzip.compress(content) if packed else content)
-
-
-def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.rglob("*") if path.is_file()}
-
-
-def assert_toy(images: Images) -> None:
-    for array, expected in zip(
-        (images.train_xs, images.train_ys, images.test_xs, images.test_ys), ARRAYS.values(), strict=True
-    ):
-        np.testing.assert_array_equal(array, expected)
+    return empty_cache(monkeypatch, tmp_path)
 
 
 def closed_port() -> str:
@@ -125,102 +82,9 @@ def closed_port() -> str:
         return f"http://127.0.0.1:{unused.getsockname()[1]}"
 
 
-XS, YS = ARRAYS[TRAIN_XS], ARRAYS[TRAIN_YS]
-
-
-@pytest.mark.parametrize(
-    ("xs", "ys", "message"),
-    [
-        (XS.astype(np.float32), YS, "uint8"),
-        (XS, YS.astype(np.int64), "uint8"),
-        (XS.tolist(), YS, "uint8"),
-        (XS.reshape(5, 784), YS, r"\(n, 28, 28\)"),
-        (XS[:0], YS[:0], "n >= 1"),
-        (XS, YS[:4], "a label for each of 5"),
-        (XS, YS.reshape(5, 1), "a label for each of 5"),
-    ],
-)
-def test_images_that_do_not_fit_are_refused(xs: Any, ys: Any, message: str) -> None:
-    with pytest.raises(DataError, match=f"train_.*{message}"):
-        Images("mine", xs, ys, XS, YS)
-    with pytest.raises(DataError, match=f"test_.*{message}"):
-        Images("mine", XS, YS, xs, ys)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("place", ["given/toy", "given", "cache/metareplay/toy", "system"])
-def test_load_finds_the_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str, packed: bool) -> None:
-    (tmp_path / "given").mkdir()
-    monkeypatch.setenv("METAREPLAY_DATA", str(tmp_path / "given"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    write(tmp_path / place, FILES, packed)
-    assert_toy(load(replace(TOY, folders=[str(tmp_path / "system")])))
-
-
-def test_load_uses_the_given_folder_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> None:
-    write(cache / "toy", dict.fromkeys(FILES, b"damaged"))
-    write(tmp_path / "given" / "toy", FILES)
-    monkeypatch.setenv("METAREPLAY_DATA", str(tmp_path / "given"))
-    assert_toy(load(TOY))
-
-
-def test_load_leaves_another_dataset_in_the_given_folder_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
-) -> None:
-    others = {file: content + b"!" for file, content in FILES.items()}
-    other = Source("other", {file: hashlib.sha256(content).hexdigest() for file, content in others.items()})
-    monkeypatch.setitem(download.SOURCES, "other", other)
-    monkeypatch.setenv("METAREPLAY_DATA", str(tmp_path / "given"))
-    write(tmp_path / "given", others)
-    write(cache / "toy", FILES)
-    assert_toy(load(TOY))
-
-
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("content", [b"", b"\x1f\x8b", gzip.compress(FILES[TEST_XS])[:-9], FILES[TEST_XS] + b"\0"])
-def test_load_refuses_a_damaged_file(cache: Path, packed: bool, content: bytes) -> None:
-    write(cache / "toy", FILES)
-    damaged = cache / "toy" / f"{TEST_XS}{'.gz' if packed else ''}"
-    (cache / "toy" / TEST_XS).unlink()
-    damaged.write_bytes(content)
-    with pytest.raises(DataError, match=f"{damaged} is damaged.*delete it and run `metareplay data fetch toy`"):
-        load(TOY)
-
-
-@pytest.mark.parametrize("content", [b"", b"\0\0\x08", b"\0\0\x08\x03\0\0", b"\0\0\x08\x01\0\0\0\x05", b"\0\0\x0d\x01"])
-def test_load_refuses_what_is_not_idx(cache: Path, content: bytes) -> None:
-    write(cache / "toy", FILES | {TEST_XS: content})
-    source = replace(TOY, files={**TOY.files, TEST_XS: hashlib.sha256(content).hexdigest()})
-    with pytest.raises(DataError, match="not an IDX file"):
-        load(source)
-
-
 def test_load_fetches_what_is_missing(mirror: Mirror, cache: Path) -> None:
     assert_toy(load(replace(TOY, mirrors=[mirror.address])))
     assert names(cache) == set(FILES)
-
-
-def test_load_says_what_to_do_when_there_is_nothing(cache: Path) -> None:
-    with pytest.raises(DataError, match=f"`metareplay data fetch toy`.* put {TRAIN_XS}.*METAREPLAY_DATA") as error:
-        load(TOY)
-    assert "\n" not in str(error.value)
-    assert not (cache / "toy").exists()
-
-
-def test_load_refuses_a_given_folder_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("METAREPLAY_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(DataError, match="nowhere is not a folder"):
-        load(TOY)
-
-
-@pytest.mark.parametrize(("read", "source"), [(data.mnist, MNIST), (data.fashion_mnist, FASHION_MNIST)])
-def test_known_datasets_are_looked_for_and_checked(read: Any, source: Source, cache: Path) -> None:
-    write(cache / source.name, FILES)
-    with pytest.raises(DataError, match=f"not {source.name}'s"):
-        read()
-    assert list(source.files) == list(FILES)
-    assert all(len(sha256) == 64 for sha256 in source.files.values())
-    assert all(mirror.startswith("https://") for mirror in source.mirrors)
 
 
 def test_fetch_brings_all_files_once(mirror: Mirror, tmp_path: Path) -> None:

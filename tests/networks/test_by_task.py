@@ -11,31 +11,6 @@ import metareplay as mr
 from metareplay.networks import MultiHead, mlp, separate_mlps, task_input_mlp
 
 
-def test_first_weights_are_glorot_uniform_and_biases_zero() -> None:
-    net = mlp(784, (100, 100), 10, seed=0)
-    for layer in (net[1], net[3], net[5]):
-        assert isinstance(layer, nn.Linear)
-        limit = math.sqrt(6 / (layer.in_features + layer.out_features))
-        assert layer.weight.abs().max() <= limit
-        assert layer.weight.abs().max() > 0.95 * limit
-        assert abs(float(layer.weight.detach().var()) - limit**2 / 3) < 0.1 * limit**2
-        assert not layer.bias.any()
-
-
-def test_the_seed_decides_and_the_global_generator_is_left_alone() -> None:
-    state = torch.get_rng_state()
-    one, same, other = mlp(5, (4,), 3, seed=1), mlp(5, (4,), 3, seed=1), mlp(5, (4,), 3, seed=2)
-    assert torch.equal(one[1].weight, same[1].weight)  # type: ignore[arg-type]
-    assert not torch.equal(one[1].weight, other[1].weight)  # type: ignore[arg-type]
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_images_of_any_shape_are_flattened() -> None:
-    net = mlp(784, (10,), 10)
-    flat = torch.rand(2, 784)
-    assert torch.equal(net(flat), net(flat.reshape(2, 1, 28, 28)))
-
-
 def test_a_head_for_each_task() -> None:
     net = MultiHead(mlp(4, (8,), 6), features=6, classes=(2, 3))
     inputs, tasks = torch.rand(5, 4), torch.tensor([0, 1, 1, 0, 1])
@@ -74,12 +49,6 @@ def test_task_inputs_share_all_but_the_first_layer() -> None:
     assert all(p.grad is not None for p in net.shared.parameters())
     with pytest.raises(mr.InputError, match="hidden"):
         task_input_mlp(6, (), 3, tasks=3)
-
-
-@pytest.mark.parametrize("widths", [(0, (4,), 3), (5, (0,), 3), (5, (4,), 0)])
-def test_empty_layers_are_refused(widths: tuple[int, tuple[int, ...], int]) -> None:
-    with pytest.raises(mr.InputError, match="at least one unit"):
-        mlp(*widths)
 
 
 def test_independent_clone_starts_a_task_from_the_one_before() -> None:
@@ -130,3 +99,24 @@ def test_all_heads_at_once_give_the_same_outputs_and_gradients(counts: list[int]
     absent = sorted(set(range(len(counts))) - set(tasks.tolist()))
     heads = dict(zip((name for name, _ in net.named_parameters()), gradients[1], strict=True))
     assert all((heads[f"heads.{task}.weight"] == 0).all() for task in absent)
+
+
+def test_task_inputs_start_uniform_by_fan_in_with_zero_biases() -> None:
+    net = task_input_mlp(400, (100, 50), 10, tasks=3, seed=5)
+    layers = [layer for layer in net.modules() if isinstance(layer, nn.Linear)]
+    assert [layer.in_features for layer in layers] == [400, 400, 400, 100, 50]
+    for layer in layers:
+        limit = 1 / math.sqrt(layer.in_features)
+        assert 0.95 * limit < layer.weight.abs().max() <= limit
+        assert abs(float(layer.weight.detach().var()) - limit**2 / 3) < 0.1 * limit**2
+        assert not layer.bias.any()
+    assert not any(torch.equal(one.weight, other.weight) for one, other in pairwise(layers[:3]))
+
+
+def test_task_inputs_follow_their_seed_and_leave_the_global_generator_alone() -> None:
+    state = torch.get_rng_state()
+    nets = [task_input_mlp(6, (8, 5), 3, tasks=3, seed=seed) for seed in (1, 1, 2)]
+    one, same, other = (nn.utils.parameters_to_vector(net.parameters()) for net in nets)
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert torch.equal(torch.get_rng_state(), state)
