@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from metareplay._core.text import duration
 from metareplay.experiments.record import Record
 from metareplay.paper.results import VERDICTS, Result, as_markdown, metric_name, remark, summary
-from metareplay.paper.tables import PaperTable
+from metareplay.paper.tables import OBSERVATIONS, PaperTable
 from metareplay.runners.fleet.flight import NAME as FLEET
 
 HEAD = """# Results: the paper's tables, our numbers beside theirs
@@ -24,7 +24,7 @@ within is marked. What the misses mean is in [findings](findings.md).
 
 def document(tables: Mapping[str, tuple[PaperTable, Sequence[Result]]], pictures: Mapping[str, str]) -> str:
     """The page; `pictures` are titles by file name."""
-    numbers = [one for name, (_, found) in tables.items() if name != "variants" for one in found]
+    numbers = [one for name, (_, found) in tables.items() if name not in OBSERVATIONS for one in found]
     parts = [HEAD, f"Tables 1 to 9 together: {summary(numbers)} (numbers that stand in two tables count twice).\n"]
     for name, (table, found) in tables.items():
         parts += [f"## {name.capitalize().replace('-', ' ')}: {table.title}\n", as_markdown(found)]
