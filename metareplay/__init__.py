@@ -9,6 +9,8 @@ torch.Size([5])
 """
 
 from metareplay import data, networks, streams
+from metareplay._core.columns import Columns
+from metareplay._core.plan import Plan, Rates
 from metareplay._version import __version__
 from metareplay.engines import Objective, Supervised
 from metareplay.errors import CheckpointError, DataError, InputError, MetareplayError, NonFiniteError
@@ -29,7 +31,7 @@ from metareplay.learners import (
     TaskInput,
     load,
 )
-from metareplay.memories import Memory, Recent, Reservoir, Ring
+from metareplay.memories import Memory, Recent, Reservoir, Ring, Sampler
 from metareplay.streams import ManyPermutations, OwnStream, Permutations, Rotations, Stream
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "GEM",
     "MER",
     "CheckpointError",
+    "Columns",
     "DataError",
     "ERTasks",
     "Independent",
@@ -54,7 +57,9 @@ __all__ = [
     "Online",
     "OwnStream",
     "Permutations",
+    "Plan",
     "Progress",
+    "Rates",
     "Recent",
     "Record",
     "ReplayLearner",
@@ -63,6 +68,7 @@ __all__ = [
     "Ring",
     "Rotations",
     "Run",
+    "Sampler",
     "Stream",
     "Supervised",
     "TaskInput",
