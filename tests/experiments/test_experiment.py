@@ -283,7 +283,7 @@ def test_nothing_is_built_or_read_to_find_the_key(learner: str, monkeypatch: pyt
     monkeypatch.setattr("metareplay.streams.images.mnist", unasked)
     monkeypatch.setattr(mr.Learner, "__post_init__", unasked)
     monkeypatch.setattr(nn.Module, "__init__", unasked)
-    for seed in range(3):
+    for seed in range(1, 4):
         other = replace(one, seed=seed, options=best(learner, "rotations", 500), memory=100)
         assert other.key != one.key
         assert other.work > 0

@@ -11,7 +11,7 @@ from metareplay import networks
 from metareplay.bench.frame import fill
 from metareplay.experiments.loop import Run
 from metareplay.runners.fleet import fleet as fleet_engine
-from metareplay.runners.fleet.flight import Fleet, Terms
+from metareplay.runners.fleet.fleet import Fleet, Terms
 from metareplay.streams.stream import Chunk, Examples, Stream
 
 INPUTS, HIDDEN, CLASSES = 20, (12, 9), 5

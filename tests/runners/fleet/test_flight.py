@@ -1,13 +1,17 @@
-"""Flying a fleet: records, interruptions, and what can fly together. The kernel is interpreted on the CPU."""
+"""Flying a fleet: records and interruptions. The kernel is interpreted on the CPU."""
 
+import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from small_runs import instead_of_mnist, small_images
 
 import metareplay as mr
+from metareplay._core.archive import read_archive, write_archive
 from metareplay.experiments.experiment import Experiment
 from metareplay.runners.fleet import fleet as fleet_engine
 from metareplay.runners.fleet import flight as fleets
@@ -111,17 +115,8 @@ def test_a_checkpoint_that_was_left_behind(small: Experiment, tmp_path: Path, mo
     assert not list(tmp_path.glob(".fleet*"))
 
 
-def test_fleets_are_made_of_what_can_fly(small: Experiment) -> None:
-    online = replace(small, learner="online", options={})
-    grounded = [replace(small, learner="gem", memory_kind="ring", options={}), replace(small, alignment=3)]
-    other = replace(small, tasks=4)
-    given = [small, replace(small, seed=1), *grounded, online, other]
-    assert fleets.fleets(given) == [[small, replace(small, seed=1), online], [other]]
-    usual = [Experiment(learner="online", stream=stream) for stream in ("rotations", "many-permutations")]
-    assert fleets.fleets(usual) == [usual[:1], usual[1:]]
-
-
-def test_a_damaged_checkpoint_is_named(small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def left_behind(small: Experiment, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The checkpoint of a flight that was interrupted when everything had been learned."""
     monkeypatch.setattr(fleets, "SAVE_EVERY", 0.0)
 
     def stop(seen: int, total: int) -> None:
@@ -129,13 +124,53 @@ def test_a_damaged_checkpoint_is_named(small: Experiment, tmp_path: Path, monkey
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fly([small], tmp_path, device="cpu", report=stop)
-    [path] = tmp_path.glob(".fleet*")
-    path.write_bytes(b"no checkpoint")
-    with pytest.raises(mr.MetareplayError, match="damaged: delete it"):
+        fly([small], folder, device="cpu", report=stop)
+    [path] = folder.glob(".fleet*")
+    return path
+
+
+def test_a_checkpoint_is_an_archive_of_tensors_and_plain_values(
+    small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about, tensors = read_archive(left_behind(small, tmp_path, monkeypatch))
+    assert about["keys"] == [small.key]
+    assert np.array(about["accuracy"], np.float64).shape == (1, 3, 2)
+    assert about["seconds"].keys() == {"learn", "evaluate"}
+    assert tensors
+    with np.load(next(tmp_path.glob(".fleet*")), allow_pickle=False) as archive:
+        assert {archive[name].dtype.hasobject for name in archive.files} == {False}
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "something else": lambda path: path.write_bytes(b"no checkpoint") and None,
+    "empty": lambda path: path.write_bytes(b"") and None,
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[:-300]) and None,
+    "pickled": lambda path: path.write_bytes(pickle.dumps({"keys": []})) and None,
+    "nothing measured": lambda path: changed(path, accuracy=None),
+    "measured for other tasks": lambda path: changed(path, accuracy=[[[1.0], [2.0]]]),
+    "measured for more runs": lambda path: changed(path, accuracy=[[[1.0] * 2] * 3] * 2),
+    "a learner": lambda path: mr.Online(mr.networks.mlp(4, (3,), 2)).save(path),
+}
+
+
+def changed(path: Path, **parts: object) -> None:
+    """Write a checkpoint again, with some of its values changed or, where None, left out."""
+    about, tensors = read_archive(path)
+    values = {name: value for name, value in (about | parts).items() if value is not None and name != "dtypes"}
+    write_archive(path, values, tensors)
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_checkpoint_is_named(
+    damage: Callable[[Path], None], small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = left_behind(small, tmp_path, monkeypatch)
+    damage(path)
+    content = path.read_bytes()
+    with pytest.raises(mr.MetareplayError, match="damaged: delete it") as caught:
         fly([small], tmp_path, device="cpu")
-
-
-def test_gradients_are_not_compared(small: Experiment, tmp_path: Path) -> None:
-    with pytest.raises(mr.InputError, match="does not compare gradients"):
-        fly([replace(small, alignment=5)], tmp_path, device="cpu")
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == content
+    assert fly([small], tmp_path, device="cpu", fresh=True)[0] is not None
+    assert not path.exists()

@@ -1,0 +1,119 @@
+"""Which experiments fly together, and who runs the others. The kernel is interpreted on the CPU."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_runs import instead_of_mnist, small_images
+
+import metareplay as mr
+from metareplay.experiments import Experiment
+from metareplay.runners import FleetRunner, Runner, Threads, Watcher
+from metareplay.runners.fleet import fleet as fleet_engine
+
+SILENT = Watcher()
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    instead_of_mnist(monkeypatch)
+    monkeypatch.setattr(fleet_engine, "mnist", small_images)
+    return Experiment(options={"k": 3, "s": 1}, memory=5, tasks=2, examples=4, test_examples=9, hidden=(10, 6))
+
+
+class Noting(Runner):
+    """Writes down what it is given, and gives it to threads."""
+
+    def __init__(self) -> None:
+        self.given: list[Experiment] = []
+        self.fresh: list[bool] = []
+
+    def run(
+        self, experiments: Sequence[Experiment], folder: Path, *, fresh: bool = False, watcher: Watcher = SILENT
+    ) -> list[mr.Record | None]:
+        self.given.extend(experiments)
+        self.fresh.append(fresh)
+        return Threads(1).run(experiments, folder, fresh=fresh, watcher=watcher)
+
+
+def grounded(small: Experiment) -> list[Experiment]:
+    return [replace(small, learner="gem", memory_kind="ring", options={}), replace(small, alignment=3)]
+
+
+def test_fleets_are_made_of_what_can_fly(small: Experiment) -> None:
+    online = replace(small, learner="online", options={})
+    other = replace(small, tasks=4)
+    given = [small, replace(small, seed=1), *grounded(small), online, other]
+    runner = FleetRunner("cpu", rest=Noting())
+    assert runner._fleets(given) == [[small, replace(small, seed=1), online], [other]]
+    usual = [Experiment(learner="online", stream=stream) for stream in ("rotations", "many-permutations")]
+    assert runner._fleets(usual) == [usual[:1], usual[1:]]
+
+
+def test_what_cannot_fly_goes_to_the_rest_and_records_come_in_order(small: Experiment, tmp_path: Path) -> None:
+    given = [grounded(small)[0], small, grounded(small)[1], replace(small, seed=1), small]
+    rest = Noting()
+    found = FleetRunner("cpu", rest=rest).run(given, tmp_path)
+    assert [record.key for record in found if record is not None] == [one.key for one in given]
+    assert [record.engine for record in found if record is not None] == ["cpu", "fleet", "cpu", "fleet", "fleet"]
+    assert rest.given == grounded(small)
+    again = FleetRunner("cpu", rest=rest).run(given, tmp_path)
+    assert again == found
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json"] * 4
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, which stands in for the GPU
+def test_what_leaves_the_range_of_a_fleet_goes_to_the_rest_or_has_no_record(small: Experiment, tmp_path: Path) -> None:
+    wild = replace(small, options={"k": 3, "s": 1, "lr": 300.0, "beta": 1.0})  # too large only for the fleet's float16
+    alone = FleetRunner("cpu").run([small, wild], tmp_path / "alone")
+    assert [record is None for record in alone] == [False, True]
+    rest = Noting()
+    found = FleetRunner("cpu", rest=rest).run([small, wild], tmp_path / "both")
+    assert rest.given == [wild]
+    assert [record.engine for record in found if record is not None] == ["fleet", "cpu"]
+
+
+def test_without_a_rest_what_cannot_fly_is_refused(small: Experiment, tmp_path: Path) -> None:
+    gem, compared = grounded(small)
+    with pytest.raises(mr.InputError, match="not GEM"):
+        FleetRunner("cpu").run([small, gem], tmp_path)
+    with pytest.raises(mr.InputError, match="does not compare gradients"):
+        FleetRunner("cpu").run([small, compared], tmp_path)
+    assert not list(tmp_path.iterdir())  # nothing was flown
+
+
+def test_fresh_is_handed_on(small: Experiment, tmp_path: Path) -> None:
+    rest = Noting()
+    runner = FleetRunner("cpu", rest=rest)
+    given = [small, grounded(small)[1]]
+    first, again = (runner.run(given, tmp_path, fresh=fresh) for fresh in (False, True))
+    assert rest.fresh == [False, True]
+    assert [record.weights for record in first if record] == [record.weights for record in again if record]
+
+
+def test_without_a_gpu_it_says_so_before_anything(small: Experiment, tmp_path: Path) -> None:
+    rest = Noting()
+    with pytest.raises(mr.InputError, match="needs a CUDA GPU"):
+        FleetRunner(rest=rest).run([small, *grounded(small)], tmp_path)
+    assert not rest.given
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_watcher_is_told_how_far_all_of_them_are(small: Experiment, tmp_path: Path) -> None:
+    class Counting(Watcher):
+        """Writes down what it is told."""
+
+        def begin(self, experiments: Sequence[Experiment]) -> None:
+            begun.append(len(experiments))
+
+        def together(self, count: int, seen: int, total: int) -> None:
+            told.append((count, seen, total))
+
+    begun, told = list[int](), list[tuple[int, int, int]]()
+    FleetRunner("cpu").run([small, replace(small, seed=1)], tmp_path, watcher=Counting())
+    assert begun == [2]
+    assert told
+    assert [seen for _, seen, _ in told] == sorted(seen for _, seen, _ in told)
+    assert told[-1] == (2, 8, 8)
+    assert {(count, total) for count, _, total in told} == {(2, 8)}
