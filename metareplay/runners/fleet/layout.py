@@ -20,7 +20,7 @@ WINDOW: Final = 128  # examples: no block crosses a multiple of this, so a launc
 PLACES: Final = 16  # columns of every matrix that a step touches: with 32, they no longer fit into the registers
 EDGE: Final = 128  # rows and columns of a tile of a matrix product
 DEPTH: Final = 64  # pixels that a matrix product takes at a time
-SMALLEST: Final = 16  # the least size of a dimension that the tensor cores multiply
+SMALLEST: Final = 16  # no dimension of a matrix product may be smaller
 
 T = TypeVar("T")
 Shape = tuple[int, ...]
