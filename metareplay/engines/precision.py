@@ -1,4 +1,4 @@
-"""Full float32 on a GPU: torch lets convolutions lose 13 of 23 bits (tf32) unless told otherwise."""
+"""Full float32 precision on a GPU: by default, torch's convolutions use tf32, which drops 13 of 23 bits."""
 
 import threading
 from collections.abc import Iterator
@@ -9,14 +9,17 @@ import torch
 
 _lock = threading.Lock()
 Settings = list[tuple[Any, str, Any]]  # an object, the name of its setting, a value
-_inside: list[Settings] = []  # one for each thread inside; together, what the last one puts back
+_inside: list[Settings] = []  # one entry per thread inside; together they hold what the last one has to restore
 
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """Arithmetic in float32 proper, by algorithms that give the same numbers every time; afterwards as before.
+    """Compute in full float32 inside this context, with algorithms that give the same numbers every time.
 
-    The settings are those of the whole process, so the last thread that leaves puts them back.
+    torch's settings apply to the whole process, so the last thread that leaves restores them.
+
+    Args:
+        device: The device that computes; nothing is changed unless it is a GPU.
     """
     if device.type != "cuda":
         yield
@@ -35,7 +38,7 @@ def full_precision(device: torch.device) -> Iterator[None]:
 
 
 def _change() -> Settings:
-    """Change what has to be changed; what it was."""
+    """Apply the settings and return the previous values."""
     before = []
     for holder, name, value in _wanted():
         if getattr(holder, name) != value:
@@ -45,6 +48,7 @@ def _change() -> Settings:
 
 
 def _wanted() -> Settings:
+    """Return the settings for full precision, by the names that this version of torch has for them."""
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     same = [(cudnn, "deterministic", True), (cudnn, "benchmark", False)]
     if not hasattr(cudnn, "conv"):  # torch before 2.9
@@ -55,7 +59,7 @@ def _wanted() -> Settings:
 
 
 def _by_old_name(matmul: Any) -> bool:
-    """Whether the setting can be read by its old name: torch refuses that once it was changed by the new one."""
+    """Return True if the setting can be read by its old name, which torch refuses once it was set by its new name."""
     try:
         return matmul.allow_tf32 is not None
     except RuntimeError:

@@ -1,8 +1,14 @@
-"""Kernels for a convolution of one example, with the ReLU and pooling after it.
+"""Kernels for the convolution of one example, with the ReLU and max pooling after it: im2col with split-K.
 
-One example has few pixels, so a convolution is a small matrix product with a long inner sum. Programs share that sum:
-each does a tile and a part of the sum at once, and a second kernel adds the parts in their order. No atomic additions:
-the same numbers every time.
+im2col writes a convolution as a matrix product. The filters, (output channels, input channels * taps), are multiplied
+by a matrix of patches, which has one column per output pixel: the input pixels that the filter sees there. We never
+store that matrix; each program gathers its part of it through a table (`Geometry`). The gradients are two more such
+products: that of the weights is the deltas times the patches, that of the inputs is the filters times the deltas.
+
+One example has few pixels, so these products are small and have long inner sums: if each program computed one tile of
+the result, most of the GPU would be idle. Split-K lets several programs share the inner sum of a tile. Each of them
+writes its part of the sum, and a second kernel adds the parts. It adds them in their order, without atomic additions,
+so that the result is the same in every bit each time.
 """
 
 from dataclasses import dataclass
@@ -17,57 +23,94 @@ from torch.nn import functional
 from metareplay.engines.cuda.triton_jit import jit
 
 Sizes = dict[str, Any]
-ROWS, COLUMNS, WIDER = 64, 16, 32  # of a program's tile; wider for the weights' gradient
-DEPTH = 64  # of the inner sum, at once
-PARTS = 16  # programs that share a sum, at most
-SUMS = 128  # numbers that one program adds up
-HOW: Final[Sizes] = {"precision": "tf32x3", "num_warps": 4}  # three products on tensor cores: float32's digits
+ROWS = 64  # channels in a tile: all of them in the layers of the Omniglot and DQN networks, which have up to 64
+COLUMNS = 16  # pixels in a tile: few, because narrow tiles make more programs
+WIDER = 32  # columns in a tile of the weights' gradient, which has many: one per input channel and tap
+DEPTH = 64  # terms of the inner sum that a program takes at a time
+PARTS = 16  # the most programs that share a sum: more of them would leave more parts for the second kernel to add
+SUMS = 128  # sums that one program of the second kernel computes: one per thread
+HOW: Final[Sizes] = {"precision": "tf32x3", "num_warps": 4}  # three tf32 products give the digits of a float32 one
 
 
 @final
 @dataclass(frozen=True)
 class Geometry:
-    """Which pixels meet in a layer, as tables: the kernels do no arithmetic on rows and columns of images.
+    """Tables that say which pixels meet in a layer, so that the kernels need no arithmetic on rows and columns.
 
-    Pixels before pooling are numbered by windows: pixel n has place n % pool^2 in window n // pool^2.
+    (Triton 3.6 compiled that arithmetic wrongly for some shapes, see docs/performance.md.) A tap is one place of a
+    filter, for instance one of nine. An output pixel is one before pooling. Input pixels are numbered row by row.
+    Output pixels are numbered window by window: pixel n is at place n % pool^2 in window n // pool^2, so that the
+    pixels of a pooling window lie side by side. Those that pooling drops at the edges have no number.
+
+    A filter of two taps on an image of three pixels has two output pixels. The first one sees the input pixels 0 and 1,
+    the second one 1 and 2; the last input pixel is seen by no output pixel through the first tap:
+
+    >>> geometry = Geometry.of(nn.Conv2d(1, 1, (1, 2)), pool=1, height=1, width=3)
+    >>> geometry.seen.tolist(), geometry.sees.tolist()
+    ([[0, 1], [1, 2]], [[0, 1, -1], [-1, 0, 1]])
+
+    Args:
+        seen: (taps, output pixels): the input pixel that an output pixel sees through a tap, or -1 for padding. The
+            forward pass and the weights' gradient gather their patches by it.
+        sees: (taps, input pixels): the output pixel that sees an input pixel through a tap, or -1 for none. The
+            inputs' gradient gathers its deltas by it.
+        height: Rows after pooling.
+        width: Columns after pooling.
     """
 
-    seen: Tensor  # (taps of a filter, pixels before pooling): the input pixel under this tap, or -1
-    sees: Tensor  # (taps, input pixels): the pixel before pooling that sees this one through this tap, or -1
-    height: int  # after pooling
+    seen: Tensor
+    sees: Tensor
+    height: int
     width: int
 
     @staticmethod
     def of(conv: nn.Conv2d, pool: int, height: int, width: int) -> "Geometry":
-        """For images of this size."""
+        """Make the tables for images of this size.
+
+        Args:
+            conv: The convolution.
+            pool: Rows and columns of a pooling window; 1 for no pooling.
+            height: Rows of an image.
+            width: Columns of an image.
+        """
         pixels = torch.arange(1, height * width + 1, dtype=torch.float64).view(1, 1, height, width)
         seen = functional.unfold(pixels, conv.kernel_size, conv.dilation, padding_of(conv), conv.stride)[0].long() - 1
         rows, columns = output_size(conv, height, width)
         down, across = rows // pool, columns // pool
         windows = seen.view(-1, rows, columns)[:, : down * pool, : across * pool].reshape(-1, down, pool, across, pool)
         seen = windows.transpose(2, 3).reshape(len(seen), -1)
-        sees = torch.full((len(seen), height * width + 1), -1)  # one column more for what is outside the image
+        sees = torch.full((len(seen), height * width + 1), -1)  # the last column takes what falls on the padding
         sees.scatter_(1, seen.where(seen >= 0, height * width), torch.arange(seen.shape[1]).expand_as(seen))
         on = conv.weight.device
         return Geometry(seen.int().to(on), sees[:, :-1].int().contiguous().to(on), down, across)
 
 
 def output_size(conv: nn.Conv2d, height: int, width: int) -> tuple[int, int]:
-    """Rows and columns that come out, before pooling."""
+    """Return how many rows and columns a convolution gives for images of this size, before pooling."""
     layer = zip((height, width), padding_of(conv), conv.dilation, conv.kernel_size, conv.stride, strict=True)
     down, across = ((size + 2 * pad - far * (long - 1) - 1) // step + 1 for size, pad, far, long, step in layer)
     return down, across
 
 
 def padding_of(conv: nn.Conv2d) -> tuple[int, ...]:
-    """In numbers; "same" and "valid" are left to torch."""
+    """Return the padding in pixels; raise TypeError for "same" and "valid", which are left to torch."""
     if isinstance(conv.padding, str):
         raise TypeError(conv.padding)
     return conv.padding
 
 
 def cut(down: int, across: int, wide: int, inner: int) -> tuple[int, int, int, Sizes]:
-    """Tiles down and across, parts of the inner sum, and the sizes of a tile."""
+    """Divide a matrix product among programs.
+
+    Args:
+        down: Rows of the result.
+        across: Columns of the result.
+        wide: Columns of a tile.
+        inner: Terms of the inner sum.
+
+    Returns:
+        How many tiles there are down and across, how many parts the inner sum has, and the sizes that a kernel takes.
+    """
     at_once = min(DEPTH, max(16, triton.next_power_of_2(inner)))
     turns = triton.cdiv(inner, at_once * PARTS)
     sizes = {"rows": ROWS, "columns": wide, "depth": at_once, "turns": turns}
@@ -75,13 +118,13 @@ def cut(down: int, across: int, wide: int, inner: int) -> tuple[int, int, int, S
 
 
 class ConvReluPool(torch.autograd.Function):
-    """max_pool(relu(conv(x))) of a batch of one; pool = 1: none."""
+    """max_pool(relu(conv(x))) for a batch of one; pool = 1 means no pooling."""
 
     @staticmethod
     def forward(
         ctx: Any, xs: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, pool: int, relu: bool
     ) -> Tensor:
-        """The parts of the sums; then all the rest."""
+        """Compute the parts of the sums; then add them, with bias, ReLU and pooling."""
         xs = xs.contiguous()
         outs, ins, pixels = len(weight), xs.shape[1], xs[0, 0].numel()
         taps, count = geometry.seen.shape
@@ -102,10 +145,10 @@ class ConvReluPool(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """The parts of the sums, some programs for the weights and the others for the inputs; then all sums."""
+        """Compute the parts of the sums, some programs for the weights and the others for the inputs; then add them."""
         xs, weight, where = ctx.saved_tensors
         outs, ins, taps, pixels, count = (ctx.sizes[name] for name in ("outs", "ins", "taps", "pixels", "count"))
-        wide = ins * taps + ctx.biased  # the bias: a weight whose input is one
+        wide = ins * taps + ctx.biased  # the bias counts as a weight whose input is always one
         down, across, parts, tile = cut(outs, wide, WIDER, count)
         i_down, i_across, i_parts, i_tile = cut(ins, pixels, COLUMNS, outs * taps)
         i_parts = i_parts if ctx.needs_input_grad[0] else 0
@@ -131,7 +174,7 @@ class ConvReluPool(torch.autograd.Function):
 
 @jit
 def _look_up(table: tl.tensor, tap: tl.tensor, pixel: tl.tensor, pixels: tl.constexpr, inside: tl.tensor) -> tl.tensor:
-    """The table's entry for this tap and pixel; -1 if there is none."""
+    """Return the table's entry for a tap and a pixel, or -1 if there is none."""
     return tl.load(table + tap * pixels + pixel, mask=inside, other=-1)
 
 
@@ -152,7 +195,7 @@ def _forward(
     turns: tl.constexpr,
     precision: tl.constexpr,
 ) -> None:
-    """Part of the sums of a tile of output channels and pixels."""
+    """Compute one part of the sums for a tile of output channels and pixels: filters times patches."""
     inner: tl.constexpr = ins * taps
     m = tl.program_id(0) * rows + tl.arange(0, rows)
     n = tl.program_id(1) * columns + tl.arange(0, columns)
@@ -185,7 +228,10 @@ def _finish(
     biased: tl.constexpr,
     size: tl.constexpr,
 ) -> None:
-    """Add the parts and the bias; ReLU, pooling. `where`: the largest pixel of a window, -1 if ReLU made it zero."""
+    """Add the parts and the bias, then apply ReLU and pooling.
+
+    `where` receives the place of the largest pixel in each window, or -1 if ReLU made it zero: no gradient passes.
+    """
     at = tl.program_id(0) * size + tl.arange(0, size)
     inside = at < outs * count
     pixel = at[:, None] * window + tl.arange(0, window)[None, :]
@@ -211,7 +257,7 @@ def _delta(
     of_outputs: tl.tensor, where: tl.tensor, channel: tl.tensor, pixel: tl.tensor, count: tl.constexpr,
     window: tl.constexpr, mask: tl.tensor,
 ) -> tl.tensor:  # fmt: skip
-    """The gradient of a pixel before ReLU and pooling."""
+    """Return the gradient at an output pixel, before ReLU and pooling."""
     at = channel * (count // window) + pixel // window
     found = tl.load(of_outputs + at, mask=mask, other=0.0)
     return tl.where(tl.load(where + at, mask=mask, other=-1).to(tl.int32) == pixel % window, found, 0.0)
@@ -249,7 +295,10 @@ def _backward(
     i_turns: tl.constexpr,
     precision: tl.constexpr,
 ) -> None:
-    """Programs 0 .. first - 1: for the weights' gradient; the others: for the inputs'."""
+    """Compute parts of both gradients: programs 0 .. first - 1 those of the weights, all others those of the inputs.
+
+    Names that begin with `i_` belong to the inputs' gradient.
+    """
     program = tl.program_id(0)
     if program < first:
         _weights_tile(
@@ -287,13 +336,14 @@ def _weights_tile(
     turns: tl.constexpr,
     precision: tl.constexpr,
 ) -> None:
+    """Compute one part of a tile of the weights' gradient: deltas times patches."""
     inner: tl.constexpr = ins * taps
     wide: tl.constexpr = inner + biased
     m = down * rows + tl.arange(0, rows)  # output channels
-    n = over * columns + tl.arange(0, columns)  # weights of one, and its bias
+    n = over * columns + tl.arange(0, columns)  # weights of an output channel, its bias last
     total = tl.zeros((rows, columns), tl.float32)
     for turn in range(turns):
-        r = (part * turns + turn) * depth + tl.arange(0, depth)  # pixels
+        r = (part * turns + turn) * depth + tl.arange(0, depth)  # output pixels
         delta = _delta(
             of_outputs, where, m[:, None], r[None, :], count, window, (m < outs)[:, None] & (r < count)[None, :]
         )
@@ -329,11 +379,12 @@ def _inputs_tile(
     turns: tl.constexpr,
     precision: tl.constexpr,
 ) -> None:
+    """Compute one part of a tile of the inputs' gradient: transposed filters times deltas."""
     m = down * rows + tl.arange(0, rows)  # input channels
-    n = over * columns + tl.arange(0, columns)  # pixels
+    n = over * columns + tl.arange(0, columns)  # input pixels
     total = tl.zeros((rows, columns), tl.float32)
     for turn in range(turns):
-        q = (part * turns + turn) * depth + tl.arange(0, depth)
+        q = (part * turns + turn) * depth + tl.arange(0, depth)  # output channels and taps
         channel, tap = q // taps, q % taps
         inside = (q < outs * taps)[:, None] & (n < pixels)[None, :]
         pixel = _look_up(sees, tap[:, None], n[None, :], pixels, inside)
@@ -364,7 +415,7 @@ def _sum(
     i_parts: tl.constexpr,
     size: tl.constexpr,
 ) -> None:
-    """Add the parts of both gradients."""
+    """Add the parts of both gradients: programs 0 .. first - 1 those of the weights, all others those of the inputs."""
     program = tl.program_id(0)
     total = tl.zeros((size,), tl.float32)
     if program < first:

@@ -1,8 +1,8 @@
 """Kernels for a step on one example: Linear with ReLU, and cross-entropy.
 
-On a single example a layer's arithmetic takes a microsecond or two and every launch about as long, so what counts is
-how few kernels a step has: here it is one for each layer, forward and backward. Full float32, and no atomic additions:
-the same numbers every time.
+On a single example, a layer's arithmetic takes a microsecond or two and a launch takes about as long, so a step should
+have as few kernels as possible: here it has one per layer and direction. They compute in full float32, without atomic
+additions, so that the result is the same in every bit each time.
 """
 
 from typing import Any, Final
@@ -15,15 +15,20 @@ from torch import Tensor
 from metareplay.engines.cuda.triton_jit import jit
 
 Sizes = dict[str, Any]
-PRODUCTS: Final[Sizes] = {"bm": 4, "bk": 512, "bo": 32, "num_warps": 4}  # of a matrix and a vector
+PRODUCTS: Final[Sizes] = {
+    "bm": 4,  # outputs per program: few, so that even a small layer makes many programs
+    "bk": 512,  # inputs that a program takes at a time
+    "bo": 32,  # input gradients per program: 128 bytes, one line of the cache, in each row of the weights
+    "num_warps": 4,
+}
 
 
 class LinearRelu(torch.autograd.Function):
-    """relu(W x + b) of a batch of one."""
+    """relu(W x + b) for a batch of one."""
 
     @staticmethod
     def forward(ctx: Any, xs: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
-        """One launch."""
+        """Compute the outputs in one launch."""
         xs = xs.contiguous()
         wide, long = weight.shape
         outputs = xs.new_empty((1, wide))
@@ -36,7 +41,7 @@ class LinearRelu(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """One launch: some programs do the weights', the others the inputs' gradient."""
+        """Compute both gradients in one launch, some programs the weights' and the others the inputs'."""
         xs, weight, outputs = ctx.saved_tensors
         wide, long = weight.shape
         of_weight = torch.empty_like(weight)
@@ -52,11 +57,11 @@ class LinearRelu(torch.autograd.Function):
 
 
 class CrossEntropy(torch.autograd.Function):
-    """The cross-entropy of a batch of one."""
+    """The cross-entropy for a batch of one."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor) -> Tensor:
-        """One launch."""
+        """Compute the loss in one launch."""
         logits = logits.contiguous()
         loss, whole = logits.new_empty(()), logits.new_empty(())
         count = logits.shape[1]
@@ -66,7 +71,7 @@ class CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """One launch."""
+        """Compute the gradient in one launch."""
         logits, labels, whole = ctx.saved_tensors
         found, count = torch.empty_like(logits), logits.shape[1]
         sizes = {"count": count, "size": triton.next_power_of_2(count)}
@@ -75,6 +80,7 @@ class CrossEntropy(torch.autograd.Function):
 
 
 def _without(sizes: Sizes, name: str) -> Sizes:
+    """Return all sizes but the one with this name."""
     return {key: value for key, value in sizes.items() if key != name}
 
 
@@ -91,7 +97,7 @@ def _linear(
     bm: tl.constexpr,
     bk: tl.constexpr,
 ) -> None:
-    """bm outputs."""
+    """Compute bm outputs."""
     m = tl.program_id(0) * bm + tl.arange(0, bm)
     total = tl.zeros((bm, bk), tl.float32)
     for start in range(0, long, bk):
@@ -111,7 +117,7 @@ def _linear(
 def _linear_delta(
     of_outputs: tl.tensor, outputs: tl.tensor, m: tl.tensor, wide: tl.constexpr, relu: tl.constexpr
 ) -> tl.tensor:
-    """The gradient before ReLU."""
+    """Return the gradient at the outputs, before ReLU."""
     found = tl.load(of_outputs + m, mask=m < wide, other=0.0)
     if relu:
         found = tl.where(tl.load(outputs + m, mask=m < wide, other=0.0) > 0.0, found, 0.0)
@@ -136,7 +142,7 @@ def _linear_backward(
     bk: tl.constexpr,
     bo: tl.constexpr,
 ) -> None:
-    """Programs 0 .. first - 1: a tile of the weights' gradient; the others: bo of the inputs'."""
+    """Compute both gradients: programs 0 .. first - 1 a tile of the weights' each, all others bo inputs' each."""
     program = tl.program_id(0)
     if program < first:
         _outer(program, xs, outputs, of_outputs, of_weight, of_bias, wide, long, relu, biased, bm, bk)
@@ -159,6 +165,7 @@ def _outer(
     bm: tl.constexpr,
     bk: tl.constexpr,
 ) -> None:
+    """Compute a tile of the weights' gradient, the outer product of delta and x, and of the bias' gradient."""
     across: tl.constexpr = (long + bk - 1) // bk
     m = program // across * bm + tl.arange(0, bm)
     k = program % across * bk + tl.arange(0, bk)
@@ -166,7 +173,7 @@ def _outer(
     x = tl.load(xs + k, mask=k < long, other=0.0)
     inside = (m < wide)[:, None] & (k < long)[None, :]
     tl.store(of_weight + m[:, None] * long + k[None, :], delta[:, None] * x[None, :], mask=inside)
-    if biased:  # noqa: SIM102 (one is decided when compiling)
+    if biased:  # noqa: SIM102 (this condition is known when compiling, the next one is not)
         if program % across == 0:
             tl.store(of_bias + m, delta, mask=m < wide)
 
@@ -183,7 +190,8 @@ def _transposed(
     relu: tl.constexpr,
     bo: tl.constexpr,
 ) -> None:
-    deep: tl.constexpr = 64
+    """Compute bo numbers of the inputs' gradient, the transposed weights times delta."""
+    deep: tl.constexpr = 64  # outputs that the program takes at a time
     k = program * bo + tl.arange(0, bo)
     total = tl.zeros((deep, bo), tl.float32)
     for start in range(0, wide, deep):
@@ -198,7 +206,7 @@ def _transposed(
 def _cross_entropy(
     logits: tl.tensor, labels: tl.tensor, loss: tl.tensor, whole: tl.tensor, count: tl.constexpr, size: tl.constexpr
 ) -> None:
-    """log sum exp z - z_y."""
+    """Compute log sum exp z - z_y, and keep the first term in `whole` for the backward pass."""
     n = tl.arange(0, size)
     z = tl.load(logits + n, mask=n < count, other=-float("inf"))
     largest = tl.max(z, axis=0)
@@ -217,7 +225,7 @@ def _cross_entropy_backward(
     count: tl.constexpr,
     size: tl.constexpr,
 ) -> None:
-    """softmax(z) - e_y."""
+    """Compute softmax(z) - e_y, times the gradient at the loss."""
     n = tl.arange(0, size)
     z = tl.load(logits + n, mask=n < count, other=-float("inf"))
     share = tl.exp(z - tl.load(whole))

@@ -1,4 +1,4 @@
-"""A module and its loss rewritten so that a step on one example takes few kernels; all parts are shared."""
+"""Rewrite a module and its loss so that a step on one example takes few kernels. Both versions share all parameters."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -11,15 +11,20 @@ from torch.nn import functional
 from metareplay.engines.chain import hooked
 from metareplay.networks import MultiHead
 
-POOLS = (2, 4)  # sizes of pooling windows that the kernels know
-SMALL = 2**25  # products in a convolution
+POOLS = (2, 4)  # sizes of pooling windows that our kernels support: Triton's blocks are powers of two
+SMALL = 2**25  # multiplications in a convolution: larger ones fill the GPU, and torch's own kernels suit them
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def streamlined(model: nn.Module) -> nn.Module:
-    """Conv2d, ReLU and MaxPool2d that follow each other in an nn.Sequential as one block, Linear and ReLU likewise.
+    """Replace layers that follow each other in an nn.Sequential by one block: Conv2d, ReLU, MaxPool2d; Linear, ReLU.
 
-    The result computes the same function with the same parameters. A module with hooks is left alone.
+    Args:
+        model: The module, which is not changed.
+
+    Returns:
+        A module that computes the same function with the same parameters; `model` itself if there is nothing to
+        replace, if it has hooks, or if Triton is missing.
     """
     if find_spec("triton") is None or any(hooked(module) for module in model.modules()):
         return model
@@ -30,14 +35,19 @@ def streamlined(model: nn.Module) -> nn.Module:
 
 
 def streamlined_loss(loss: Loss) -> Loss:
-    """Cross-entropy in two kernels; any other loss as it is."""
+    """Return a loss that computes the same with fewer kernels, for cross-entropy; any other loss is returned as it is.
+
+    Args:
+        loss: The loss, a function of outputs and labels.
+    """
     return _cross_entropy if loss is functional.cross_entropy and find_spec("triton") is not None else loss
 
 
 def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Compute the cross-entropy, of a single example with our kernels, otherwise with torch."""
     if outputs.dim() != 2 or not _single(outputs):
         return functional.cross_entropy(outputs, labels)
-    from metareplay.engines.cuda.linear import CrossEntropy  # here, because only GPU machines have triton
+    from metareplay.engines.cuda.linear import CrossEntropy  # here, because only machines with a GPU have triton
 
     apply: Any = CrossEntropy.apply
     found: Tensor = apply(outputs, labels)
@@ -45,6 +55,7 @@ def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def _sequence(model: nn.Sequential) -> nn.Sequential:
+    """Replace what can be replaced in a sequence and in those inside it; return the same one if nothing can."""
     parts, blocks, at = list(model), list[nn.Module](), 0
     while at < len(parts):
         part, following = parts[at], parts[at + 1 : at + 3]
@@ -66,16 +77,23 @@ def _sequence(model: nn.Sequential) -> nn.Sequential:
 
 @final
 class ConvBlock(nn.Module):
-    """A convolution and what follows it; a batch of one by our kernels, any other by torch."""
+    """A convolution and what follows it; our kernels compute a batch of one, and torch computes any other.
+
+    Args:
+        conv: The convolution.
+        following: The ReLU and the pooling after it, as far as there are any.
+        pool: Rows and columns of a pooling window; 1 if there is no pooling.
+        relu: Whether there is a ReLU.
+    """
 
     def __init__(self, conv: nn.Conv2d, following: list[nn.Module], pool: int, relu: bool) -> None:
         super().__init__()
         self.conv, self.following = conv, nn.Sequential(*following)
         self.pool, self.relu = pool, relu
-        self._geometries: dict[tuple[int, int], Any] = {}  # by the size of images
+        self._geometries: dict[tuple[int, int], Any] = {}  # one per size of image
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """conv, ReLU, pooling."""
+        """Apply convolution, ReLU and pooling."""
         conv = self.conv
         if inputs.dim() != 4 or not _single(inputs) or not _suits(inputs, self):
             plain: Tensor = self.following(conv(inputs))
@@ -92,14 +110,20 @@ class ConvBlock(nn.Module):
 
 @final
 class LinearBlock(nn.Module):
-    """A linear layer and the ReLU after it; a batch of one by our kernels, any other by torch."""
+    """A linear layer and the ReLU after it; our kernels compute a batch of one, and torch computes any other.
+
+    Args:
+        linear: The linear layer.
+        following: The ReLU after it, if there is one.
+        relu: Whether there is a ReLU.
+    """
 
     def __init__(self, linear: nn.Linear, following: list[nn.Module], relu: bool) -> None:
         super().__init__()
         self.linear, self.following, self.relu = linear, nn.Sequential(*following), relu
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """W x + b, ReLU."""
+        """Apply W x + b and ReLU."""
         linear = self.linear
         if inputs.dim() != 2 or not _single(inputs) or inputs.shape[1] != linear.in_features:
             plain: Tensor = self.following(linear(inputs))
@@ -112,16 +136,21 @@ class LinearBlock(nn.Module):
 
 
 def _single(inputs: Tensor) -> bool:
+    """Return True for a batch of one float32 example."""
     return len(inputs) == 1 and inputs.dtype == torch.float32
 
 
 def _fits(conv: nn.Conv2d) -> bool:
+    """Return True if our kernels support this kind of convolution."""
     plain = conv.groups == 1 and conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
     return plain and conv.weight.dtype == torch.float32
 
 
 def _window(module: nn.Module) -> int:
-    """The size of a pooling window, if it is a square of a known size and windows do not overlap; else 1."""
+    """Return the size of the pooling windows if our kernels support them, otherwise 1.
+
+    They have to be squares of a size in POOLS that lie side by side.
+    """
     if type(module) is not nn.MaxPool2d or module.return_indices or module.ceil_mode:
         return 1
     size, step = _pair(module.kernel_size), _pair(module.stride)
@@ -130,12 +159,12 @@ def _window(module: nn.Module) -> int:
 
 
 def _pair(value: Any) -> tuple[int, int]:
-    """Rows and columns, of what torch takes for both."""
+    """Return rows and columns from an option that is one number for both, or two numbers."""
     return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))
 
 
 def _suits(inputs: Tensor, block: ConvBlock) -> bool:
-    """Whether anything comes out, of not too large an image: torch explains what is wrong, and is good at those."""
+    """Return True if our kernels support inputs of this size; otherwise torch handles them, or says what is wrong."""
     from metareplay.engines.cuda.convolution import output_size
 
     conv = block.conv

@@ -11,8 +11,9 @@ import torch
 from metareplay.errors import InputError
 from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.record import Record, versions
-from metareplay.runners.fleet.fleet import Terms, chain_of, check_device
+from metareplay.runners.fleet.fleet import check_device
 from metareplay.runners.fleet.flight import fly
+from metareplay.runners.fleet.terms import Terms, chain_of
 from metareplay.runners.runner import SILENT, Runner, Watcher
 
 

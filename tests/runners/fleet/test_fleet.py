@@ -1,4 +1,4 @@
-"""The fleet's kernel, interpreted on the CPU, against the plain engine; and what a fleet says, keeps and refuses."""
+"""The fleet's kernel, interpreted on the CPU, against the plain engine; and what a fleet reports, saves and refuses."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,7 +11,9 @@ from metareplay import networks
 from metareplay.bench.frame import fill
 from metareplay.experiments.loop import Run
 from metareplay.runners.fleet import fleet as fleet_engine
-from metareplay.runners.fleet.fleet import Fleet, Terms
+from metareplay.runners.fleet.fleet import WINDOW, Fleet
+from metareplay.runners.fleet.layout import Layout, Place
+from metareplay.runners.fleet.terms import Terms
 from metareplay.streams.stream import Chunk, Examples, Stream
 
 INPUTS, HIDDEN, CLASSES = 20, (12, 9), 5
@@ -55,7 +57,7 @@ def net(seed: int = 0) -> nn.Module:
 
 Make = Callable[[], mr.Learner]
 LEARNERS: dict[str, Make] = {
-    "several examples a block": lambda: mr.MER(
+    "several examples per block": lambda: mr.MER(
         net(), memory=mr.Reservoir(5), lr=0.1, beta=0.3, s=2, k=4, engine="torch"
     ),
     "a long batch": lambda: mr.MER(
@@ -133,10 +135,10 @@ def test_batches_longer_than_a_tile() -> None:
 
 
 def test_a_state_goes_on_bit_for_bit_and_company_does_not_matter(flown: Fleet) -> None:
-    first = Fleet([started("several examples a block")], "cpu")
+    first = Fleet([started("several examples per block")], "cpu")
     first.learn(8)
     state = first.state()
-    second = Fleet([started("several examples a block")], "cpu")
+    second = Fleet([started("several examples per block")], "cpu")
     second.restore(state)
     second.learn(8)
     assert torch.equal(second.theta(0), flown.theta(0))
@@ -212,13 +214,18 @@ def test_beyond_the_end_of_the_streams() -> None:
 
 
 def test_the_kernel_and_the_flight_agree_on_windows() -> None:
-    from metareplay.runners.fleet import kernel as fleet_kernel
-
-    assert fleet_kernel.WINDOW.value == fleet_engine.WINDOW
+    assert Layout.of((INPUTS, *HIDDEN, CLASSES), span=128).window == WINDOW
+    stream = Noise(examples=WINDOW + 3, tasks=1)
+    whole, parts = (Fleet([started("several examples per block", stream)], "cpu") for _ in range(2))
+    for fleet, counts in ((whole, [6]), (parts, [3, 3])):
+        fleet.start_with(WINDOW - 3)
+        for count in counts:
+            fleet.learn(count)
+    assert torch.equal(parts.theta(0), whole.theta(0))
 
 
 def test_the_terms_of_a_learner() -> None:
-    assert Terms.of(LEARNERS["Algorithm 6"]()) == Terms(6, 6, 2, 1, fleet_engine.LAST, 1, 0.05, 0.05, 0.3)
+    assert Terms.of(LEARNERS["Algorithm 6"]()) == Terms(6, 6, 2, 1, Place.LAST, 1, 0.05, 0.05, 0.3)
     assert Terms.of(LEARNERS["Algorithm 7"]()).current_rate == pytest.approx(0.15)
     assert Terms.of(LEARNERS["gamma"]()).beta == pytest.approx(0.15)
     assert Terms.of(LEARNERS["official"]()).odds == 2
