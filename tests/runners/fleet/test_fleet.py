@@ -134,7 +134,7 @@ def test_batches_longer_than_a_tile() -> None:
     assert torch.equal(alone.theta(0), fleet.theta(1))
 
 
-def test_a_state_goes_on_bit_for_bit_and_company_does_not_matter(flown: Fleet) -> None:
+def test_a_restored_state_continues_bit_for_bit_whatever_the_other_runs_are(flown: Fleet) -> None:
     first = Fleet([started("several examples per block")], "cpu")
     first.learn(8)
     state = first.state()
@@ -222,6 +222,13 @@ def test_the_kernel_and_the_flight_agree_on_windows() -> None:
         for count in counts:
             fleet.learn(count)
     assert torch.equal(parts.theta(0), whole.theta(0))
+
+
+def test_the_kernel_and_the_fleet_find_weights_at_the_same_place() -> None:
+    layout = Layout.of((INPUTS, *HIDDEN, CLASSES), span=128)
+    views = layout.views(torch.arange(layout.theta_size))
+    assert [int(view.flatten()[0]) for view in views] == list(layout.theta)
+    assert sum(view.numel() for view in views) == layout.theta_size
 
 
 def test_the_terms_of_a_learner() -> None:
