@@ -27,14 +27,16 @@ def as_input(xs: Tensor, weights: Weights) -> Tensor:
     return xs.to(weights.device)
 
 
-def gather(table: Table, rows: Tensor, weights: Weights) -> Columns:
-    """Gather rows of a table, `x` as the model takes it and everything but the task ids on the model's device.
+def gather(table: Table, rows: Tensor, weights: Weights, tasks: Tensor | None = None) -> Columns:
+    """Gather rows of a table: `x` as the model takes it, and everything but the task ids on the model's device.
 
     Args:
         table: The examples by row.
         rows: Row numbers.
         weights: The weights of the model.
+        tasks: The task ids of these rows, where the caller has them already; otherwise they are gathered too, from RAM.
     """
-    found = dict(table.gather(rows).items())
-    found = {name: values if name == "task" else values.to(weights.device) for name, values in found.items()}
-    return Columns(found | {"x": as_input(found["x"], weights)})
+    found = {name: table.column(name).gather(rows) for name in table.names if name != "task"}
+    found = {name: values.to(weights.device) for name, values in found.items()}
+    of_rows = table.column("task").gather(rows) if tasks is None else tasks
+    return Columns(found | {"x": as_input(found["x"], weights), "task": of_rows})

@@ -6,7 +6,6 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from metareplay._core.columns import Columns
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay._core.weights import reptile
@@ -146,8 +145,7 @@ class Batches:
         theta, rates = self.weights.theta, self._rates
         if opens and rates.within != 1:
             self._batch_start.copy_(theta)
-        gathered = dict(gather(self._table, slot.rows, self.weights).items())
-        examples = Columns(gathered | {"task": slot.tasks})
+        examples = gather(self._table, slot.rows, self.weights, slot.tasks)
         size = slot.size if self._together else 1
         losses = []
         for j in range(0, slot.size, size):

@@ -462,3 +462,20 @@ def test_two_learners_that_got_the_same_stream_take_turns(cuda: list[str]) -> No
         cuda.append("one")
     thread.join()
     assert [line for line in cuda if "one" in line] == ["one", "the other one"]
+
+
+def test_recorded_work_reads_nothing_from_ram(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Task ids are kept in RAM: reading them during a capture would end it."""
+    learner = with_graphs(EVERY["mer"](engine="torch"))
+    learner.observe_many(*examples())
+    assert isinstance(learner.chosen_engine, CudaEngine)
+    batches = learner.chosen_engine._batches
+    assert batches is not None
+    assert learner.table is not None
+
+    def read(_: Tensor) -> Tensor:
+        raise AssertionError("a copy from RAM")
+
+    monkeypatch.setattr(learner.table.column("task"), "gather", read)
+    for slot in batches._slots.values():
+        batches._batch(slot, opens=True, closes=True)
