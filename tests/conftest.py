@@ -10,6 +10,7 @@ from small_runs import Answer, Call, instead_of_mnist
 from torch import Tensor, nn
 
 import metareplay as mr
+from metareplay import cli
 
 os.environ["TRITON_INTERPRET"] = "1"  # kernels for GPUs, where they are tested at all, run on the CPU
 settings.register_profile("metareplay", deadline=None, derandomize=True, print_blob=True, max_examples=40)
@@ -40,8 +41,6 @@ def small_data() -> tuple[Tensor, Tensor, Tensor]:
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
     """`metareplay` with these words after it, in an empty folder, with small images instead of MNIST."""
-    from metareplay import cli
-
     instead_of_mnist(monkeypatch)
     monkeypatch.chdir(tmp_path)
     threads = torch.get_num_threads()

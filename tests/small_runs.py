@@ -16,6 +16,7 @@ import pytest
 from torch import nn
 
 import metareplay as mr
+from metareplay import cli
 from metareplay.data import Images
 from metareplay.experiments import loop, names
 from metareplay.experiments.record import versions
@@ -118,8 +119,6 @@ def run_saving_always(name: str, folder: Path) -> None:
 
 def command_saving_always(words: list[str], folder: Path) -> None:
     """A `metareplay` command in that folder, every run of which is saved after every 3 examples."""
-    from metareplay import cli
-
     with pytest.MonkeyPatch.context() as patch:
         instead_of_mnist(patch)
         patch.setattr(loop, "SAVE_EVERY", 0.0)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from metareplay.cli.app import make_app
 from metareplay.data import Images
 
 ROOT = Path(__file__).parent.parent
@@ -33,8 +34,7 @@ def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_and_links_exist(page: Path) -> None:
-    from metareplay.cli.app import app
-
+    app = make_app([])
     known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     known |= {group.name for group in app.registered_groups if group.name}
     for block in blocks(page, "sh"):

@@ -10,6 +10,7 @@ from PIL import Image
 from small_runs import ALIGNED, RECORD
 
 import metareplay as mr
+from metareplay.errors import PicturesMissingError
 from metareplay.experiments.experiment import Experiment
 from metareplay.paper.plots import plot_memory
 from metareplay.paper.results import Result
@@ -83,7 +84,7 @@ def test_a_picture_that_cannot_be_written_is_reported_in_one_line(tmp_path: Path
 
 def test_without_matplotlib_we_say_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(mr.MetareplayError, match=r"pip install 'metareplay\[plots\]'"):
+    with pytest.raises(PicturesMissingError, match=r"pip install 'metareplay\[plots\]'"):
         plot_tasks({"one": RECORD}, tmp_path / "picture.png", "Tasks")
 
 

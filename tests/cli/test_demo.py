@@ -9,12 +9,14 @@ from small_runs import instead_of_mnist
 import metareplay as mr
 from metareplay import cli
 from metareplay.cli import demo
+from metareplay.paper.best import best
 
 
 def test_the_demo_compares_five_learners_with_the_same_seed() -> None:
     made = demo.experiments(tasks=3, examples=4, memory=50, seed=9)
     assert {one.learner for one in made.values()} == {"online", "ewc", "gem", "er", "mer"}
     for one in made.values():
+        assert one.options == best(one.learner, "rotations", 50)
         learner, stream = one.build()
         assert (stream.tasks, stream.total, learner.seed) == (3, 12, 9)
         assert learner.own_memory is None or learner.own_memory.capacity == 50

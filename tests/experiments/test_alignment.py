@@ -82,7 +82,7 @@ def test_after_learning_its_own_gradient_is_from_before_and_the_past_ones_are_fr
     assert torch.isnan(found[0]).all()
     for n in range(len(xs)):
         own = gradient(learner, xs[n], ys[n], int(tasks[n]))
-        drawn = Draws(7).integers(Purpose.ALIGNMENT, n, SAMPLES, n) if n else []
+        drawn: list[int] = Draws(7).integers(Purpose.ALIGNMENT, n, SAMPLES, n).tolist() if n else []
         before = [own @ gradient(learner, xs[i], ys[i], int(tasks[i])) for i in drawn]
         learner.observe(xs[n], ys[n], int(tasks[n]))
         if n:

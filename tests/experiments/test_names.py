@@ -168,7 +168,6 @@ WRONG = {
     "no place": (":Mine", "learner ':Mine': "),
     "a path without its ending": ("../my_file:Mine", "learner '../my_file:Mine': "),
     "a relative module": (".my_file:Mine", "learner '.my_file:Mine': "),
-    "the interface itself": ("metareplay:Learner", "learner 'metareplay:Learner': "),
 }
 
 

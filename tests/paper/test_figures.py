@@ -10,10 +10,10 @@ import metareplay as mr
 from metareplay.paper import figures
 from metareplay.paper.figures import FIGURES, PICTURES
 from metareplay.paper.results import Result, results, shown_cells
-from metareplay.paper.tables import TABLES, Table
+from metareplay.paper.tables import TABLES, PaperTable
 
 
-def found(table: Table, record: mr.Record = ALIGNED) -> list[Result]:
+def found(table: PaperTable, record: mr.Record = ALIGNED) -> list[Result]:
     """As if every run had given this record."""
     return results(table, 1, iter([record] * len(shown_cells(table))))
 

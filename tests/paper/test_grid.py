@@ -46,6 +46,8 @@ def test_bad_words_get_one_line(
     words: list[str], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     instead_of_mnist(monkeypatch)
+    if words:  # they are looked at where there is a GPU
+        monkeypatch.setattr("metareplay.runners.fleet.runner.check_device", lambda _: None)
     monkeypatch.setattr(grid, "GRID", {"lr": (0.1,), "beta": (1.0,), "k": (2,), "s": (1,)})
     monkeypatch.setattr("sys.argv", ["grid", *words, "--records", str(tmp_path)])
     with pytest.raises(SystemExit) as stopped:

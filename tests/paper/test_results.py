@@ -11,7 +11,7 @@ from small_runs import ALIGNED, RECORD
 from metareplay.experiments.experiment import Experiment
 from metareplay.paper import results
 from metareplay.paper.results import Result, needed_runs, seeds_of, shown_cells
-from metareplay.paper.tables import TABLES, Cell, Published, Table
+from metareplay.paper.tables import TABLES, Cell, PaperTable, Published
 
 every_table = pytest.mark.parametrize("name", TABLES)
 
@@ -21,7 +21,7 @@ def cell(mean: float | None = 80.0, std: float = 0.4, metric: str = "ra", seeds:
     return Cell("MER", 500, "MNIST Rotations", metric, seeds, published, Experiment())
 
 
-def perfect(table: Table) -> list[Result]:
+def perfect(table: PaperTable) -> list[Result]:
     return [Result(one, (one.published.mean,)) for one in table.cells if one.published is not None]
 
 
@@ -93,7 +93,7 @@ def test_the_verdict_on_a_dot_product_does_not_look_at_the_deviation(
 
 
 def test_what_was_not_measured_is_no_verdict_and_null() -> None:
-    table = Table("table-4", "Dot products", (cell(-1.5, metric="alignment"),))
+    table = PaperTable("table-4", "Dot products", (cell(-1.5, metric="alignment"),))
     (found,) = results.results(table, 1, iter([RECORD]))
     assert math.isnan(found.mean)
     assert found.verdict is None
@@ -110,7 +110,7 @@ def test_seeds_are_the_papers_but_five_where_a_run_takes_long(name: str) -> None
     for one in TABLES[name]().cells:
         seeds = seeds_of(one, None)
         assert seeds == list(one.seeds)[: len(seeds)]
-        assert len(seeds) == (len(one.seeds) if one.experiment.work() < results.A_MINUTE else 5)
+        assert len(seeds) == (len(one.seeds) if one.experiment.work < results.A_MINUTE else 5)
         assert seeds_of(one, 2) == list(one.seeds)[:2]
         assert seeds_of(one, 1000) == list(one.seeds)
 
@@ -128,19 +128,22 @@ def test_a_setting_of_which_the_paper_prints_something_is_shown_whole() -> None:
 
 
 @every_table
-def test_runs_are_those_of_the_cells_and_labels_tell_them_apart(name: str) -> None:
+def test_runs_are_those_of_the_cells(name: str) -> None:
     table = TABLES[name]()
-    runs = needed_runs(table, 2)
     cells = [(one, seed) for one in shown_cells(table) for seed in seeds_of(one, 2)]
-    assert [run for _, run in runs] == [replace(one.experiment, seed=seed) for one, seed in cells]
-    labels: dict[str, str] = {}
-    for label, run in runs:
-        assert labels.setdefault(label, repr(run)) == repr(run)
-    assert len(set(labels.values())) == len(labels)
+    assert needed_runs(table, 2) == [replace(one.experiment, seed=seed) for one, seed in cells]
+
+
+@every_table
+def test_keys_tell_the_runs_apart(name: str) -> None:
+    keys: dict[str, str] = {}
+    for run in needed_runs(TABLES[name](), 2):
+        assert keys.setdefault(run.key, repr(run)) == repr(run)
+    assert len(set(keys.values())) == len(keys)
 
 
 def test_changes_make_a_miniature() -> None:
-    for _, run in needed_runs(TABLES["table-3"](), 1, tasks=2, examples=5, test_examples=7):
+    for run in needed_runs(TABLES["table-3"](), 1, tasks=2, examples=5, test_examples=7):
         assert (run.tasks, run.examples, run.test_examples) == (2, 5, 7)
 
 
@@ -150,9 +153,7 @@ def test_changes_make_a_miniature() -> None:
 def test_records_come_in_the_order_of_the_runs_and_gaps_are_left_out() -> None:
     table = TABLES["table-5"]()
     runs = needed_runs(table, 2)
-    records = [
-        replace(RECORD, accuracy=RECORD.accuracy + number, seed=run.seed) for number, (_, run) in enumerate(runs)
-    ]
+    records = [replace(RECORD, accuracy=RECORD.accuracy + number, seed=run.seed) for number, run in enumerate(runs)]
     found = results.results(table, 2, iter(records))
     assert [one.cell for one in found] == list(table.cells)
     assert [record for one in found for record in one.records] == records
@@ -168,7 +169,7 @@ def test_records_come_in_the_order_of_the_runs_and_gaps_are_left_out() -> None:
     ("metric", "value"), [("ra", 75), ("la", 85), ("bti", -10), ("fti", 10), ("alignment", -0.125)]
 )
 def test_each_metric_is_that_of_the_record(metric: str, value: float) -> None:
-    (found,) = results.results(Table("table", "", (cell(metric=metric),)), 1, iter([ALIGNED]))
+    (found,) = results.results(PaperTable("table", "", (cell(metric=metric),)), 1, iter([ALIGNED]))
     assert found.values == (value,)
 
 
@@ -181,7 +182,7 @@ FOUND = [
     Result(cell(None, metric="bti"), (2.0, 2.0, 2.0, 2.0, 2.0)),
     Result(cell(-1.652, 0.082, "alignment"), (-1.5, -1.0)),
 ]
-TABLE = Table("table-0", "A title", tuple(one.cell for one in FOUND), ("A note.",))
+TABLE = PaperTable("table-0", "A title", tuple(one.cell for one in FOUND), ("A note.",))
 
 
 def test_markdown_shows_ours_the_papers_and_what_is_off() -> None:

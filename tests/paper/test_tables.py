@@ -7,10 +7,11 @@ from dataclasses import fields, replace
 import pytest
 from small_runs import instead_of_mnist
 
-from metareplay.experiments.experiment import LEARNERS, Experiment
+from metareplay.experiments import Experiment
 from metareplay.experiments.metrics import Metrics
+from metareplay.experiments.names import LEARNERS_BY_NAME
 from metareplay.paper.best import VARIANTS, WITH_MEMORY, WITHOUT_MEMORY, best
-from metareplay.paper.tables import MODELS, PRINTED, TABLES, Cell, Published, Table
+from metareplay.paper.tables import MODELS, OBSERVATIONS, PRINTED, TABLES, Cell, PaperTable, Published
 
 every_table = pytest.mark.parametrize("name", TABLES)
 CELLS = {
@@ -24,7 +25,9 @@ CELLS = {
     "table-8": 63,
     "table-9": 45,
     "variants": 8,
+    "table-4-after": 6,
 }
+COMPARED = ("table-4", "table-4-after")  # tables of dot products
 Row = tuple[str, str, int | None, str]
 UNEVEN: dict[Row, float] = {("table-2", "MER", 200, "MNIST Permutations"): 1.0}  # LA + BTI - RA in print
 TWICE = {  # the paper prints two numbers for one setting
@@ -40,7 +43,7 @@ TWICE = {  # the paper prints two numbers for one setting
 }
 
 
-def every_cell() -> Iterator[tuple[Table, Cell]]:
+def every_cell() -> Iterator[tuple[PaperTable, Cell]]:
     for make in TABLES.values():
         table = make()
         for cell in table.cells:
@@ -67,8 +70,9 @@ def test_notes_are_sentences_said_once(name: str) -> None:
 
 
 def test_no_two_tables_are_called_the_same() -> None:
-    assert list(TABLES) == [*(f"table-{number}" for number in range(1, 10)), "variants"]
-    assert len({make().title for make in TABLES.values()}) == 10
+    assert list(TABLES) == [*(f"table-{number}" for number in range(1, 10)), *OBSERVATIONS]
+    assert OBSERVATIONS == ("variants", "table-4-after")
+    assert len({make().title for make in TABLES.values()}) == 11
 
 
 def test_a_few_numbers_are_where_the_paper_has_them() -> None:
@@ -117,7 +121,7 @@ def test_one_setting_has_one_number_but_where_the_paper_has_two() -> None:
 def test_one_setting_has_one_experiment() -> None:
     known: dict[tuple[str, int | None, str], Experiment] = {}
     for table, cell in every_cell():
-        if table.name != "table-4":  # there MER is algorithm 6
+        if table.name not in COMPARED:  # there MER is algorithm 6
             model = "MER (algorithm 1)" if cell.model == "MER" else cell.model
             setting = model, cell.memory, cell.experiment.stream
             assert known.setdefault(setting, cell.experiment) == cell.experiment
@@ -131,13 +135,20 @@ def test_table_4_measures_algorithms_5_and_6() -> None:
     assert {cell.experiment.alignment for cell in cells} == {5}
     plain = {repr(cell.experiment) for cell in TABLES["table-6"]().cells}
     assert {repr(replace(cell.experiment, alignment=0)) for cell in cells} <= plain
-    assert all(cell.experiment.alignment == 0 for table, cell in every_cell() if table.name != "table-4")
+    assert all(cell.experiment.past == "before" for table, cell in every_cell() if table.name != "table-4-after")
+    assert all(cell.experiment.alignment == 0 for table, cell in every_cell() if table.name not in COMPARED)
+
+
+def test_beside_table_4_the_past_is_taken_after_the_update_and_nothing_else_differs() -> None:
+    before, after = (TABLES[name]().cells for name in COMPARED)
+    assert after == tuple(replace(cell, experiment=replace(cell.experiment, past="after")) for cell in before)
+    assert not {cell.experiment.key for cell in before} & {cell.experiment.key for cell in after}
 
 
 def test_columns_metrics_and_seeds() -> None:
     known = {f.name for f in fields(Metrics)}
     for table, cell in every_cell():
-        assert cell.metric in (known if table.name != "table-4" else {"alignment"})
+        assert cell.metric in ({"alignment"} if table.name in COMPARED else known)
         if table.name in ("table-7", "table-8", "table-9"):
             assert cell.column in ("Original", "Same Seeds", "Different Seeds")
         else:
@@ -162,7 +173,7 @@ def test_no_default_decides() -> None:
     """Every option of the learner that bears on its result is written down, and so are the stream's sizes."""
     elsewhere = {"model", "memory", "engine", "seed", "loss", "regression"}
     for experiment in different_experiments():
-        assert experiment.options.keys() == {f.name for f in fields(LEARNERS[experiment.learner])} - elsewhere
+        assert experiment.options.keys() == {f.name for f in fields(LEARNERS_BY_NAME[experiment.learner])} - elsewhere
         assert experiment.tasks is not None
         assert experiment.examples is not None
         assert experiment.tasks * experiment.examples == 20_000
@@ -172,7 +183,7 @@ def test_every_experiment_builds(monkeypatch: pytest.MonkeyPatch) -> None:
     instead_of_mnist(monkeypatch)
     for experiment in different_experiments():
         learner, stream = replace(experiment, hidden=(2, 2), examples=1).build()
-        assert type(learner) is LEARNERS[experiment.learner]
+        assert type(learner) is LEARNERS_BY_NAME[experiment.learner]
         assert experiment.options.items() <= learner.settings().items()
         assert stream.tasks == experiment.tasks
         if learner.own_memory is not None:
@@ -186,4 +197,4 @@ def test_variants_change_their_learners_best(variant: str) -> None:
     found = best(variant, "rotations", 200)
     assert found == best(learner, "rotations", 200) | {"optimizer": optimizer, "lr": rates["rotations"]}
     assert found["k"] == 51
-    assert variant not in LEARNERS
+    assert variant not in LEARNERS_BY_NAME

@@ -12,7 +12,7 @@ from small_runs import instead_of_mnist
 
 import metareplay as mr
 from metareplay.experiments import Experiment, pack
-from metareplay.runners import Threads, Watcher, threads
+from metareplay.runners import Threads, Watcher, carry_out, threads
 from metareplay.runners.runner import checkpoint_path
 
 
@@ -144,7 +144,6 @@ def test_stopped_while_measuring_nothing_stays_unmeasured(tmp_path: Path) -> Non
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
     """The experiments that were carried out, in the order they were begun."""
     begun: list[Experiment] = []
-    carry_out = threads.carry_out
 
     def noted(experiment: Experiment, *rest: Any, **options: Any) -> mr.Record:
         begun.append(experiment)

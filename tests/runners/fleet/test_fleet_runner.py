@@ -19,7 +19,7 @@ SILENT = Watcher()
 def small(monkeypatch: pytest.MonkeyPatch) -> Experiment:
     instead_of_mnist(monkeypatch)
     monkeypatch.setattr(fleet_engine, "mnist", small_images)
-    return Experiment(options={"k": 3, "s": 1}, memory=5, tasks=2, examples=4, test_examples=9, hidden=(10, 6))
+    return Experiment(options={"k": 3, "s": 1}, memory=5, tasks=2, examples=2, test_examples=9, hidden=(10, 6))
 
 
 class Noting(Runner):
@@ -66,10 +66,10 @@ def test_what_cannot_fly_goes_to_the_rest_and_records_come_in_order(small: Exper
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, which stands in for the GPU
 def test_what_leaves_the_range_of_a_fleet_goes_to_the_rest_or_has_no_record(small: Experiment, tmp_path: Path) -> None:
     wild = replace(small, options={"k": 3, "s": 1, "lr": 300.0, "beta": 1.0})  # too large only for the fleet's float16
-    alone = FleetRunner("cpu").run([small, wild], tmp_path / "alone")
+    alone = FleetRunner("cpu").run([small, wild], tmp_path)
     assert [record is None for record in alone] == [False, True]
     rest = Noting()
-    found = FleetRunner("cpu", rest=rest).run([small, wild], tmp_path / "both")
+    found = FleetRunner("cpu", rest=rest).run([small, wild], tmp_path)
     assert rest.given == [wild]
     assert [record.engine for record in found if record is not None] == ["fleet", "cpu"]
 
@@ -83,13 +83,19 @@ def test_without_a_rest_what_cannot_fly_is_refused(small: Experiment, tmp_path: 
     assert not list(tmp_path.iterdir())  # nothing was flown
 
 
-def test_fresh_is_handed_on(small: Experiment, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fresh", [False, True])
+def test_fresh_is_handed_on(fresh: bool, small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[bool] = []
+
+    def fly(experiments: Sequence[Experiment], folder: Path, *, fresh: bool, **_: object) -> list[mr.Record | None]:
+        del folder
+        told.append(fresh)
+        return [None for _ in experiments]
+
+    monkeypatch.setattr("metareplay.runners.fleet.runner.fly", fly)
     rest = Noting()
-    runner = FleetRunner("cpu", rest=rest)
-    given = [small, grounded(small)[1]]
-    first, again = (runner.run(given, tmp_path, fresh=fresh) for fresh in (False, True))
-    assert rest.fresh == [False, True]
-    assert [record.weights for record in first if record] == [record.weights for record in again if record]
+    FleetRunner("cpu", rest=rest).run([small, *grounded(small)], tmp_path, fresh=fresh)
+    assert told == rest.fresh == [fresh]
 
 
 def test_without_a_gpu_it_says_so_before_anything(small: Experiment, tmp_path: Path) -> None:
@@ -115,5 +121,5 @@ def test_a_watcher_is_told_how_far_all_of_them_are(small: Experiment, tmp_path: 
     assert begun == [2]
     assert told
     assert [seen for _, seen, _ in told] == sorted(seen for _, seen, _ in told)
-    assert told[-1] == (2, 8, 8)
-    assert {(count, total) for count, _, total in told} == {(2, 8)}
+    assert told[-1] == (2, 4, 4)
+    assert {(count, total) for count, _, total in told} == {(2, 4)}

@@ -4,7 +4,6 @@ import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,13 +16,18 @@ from metareplay.runners.fleet import fleet as fleet_engine
 from metareplay.runners.fleet import flight as fleets
 from metareplay.runners.fleet.flight import fly
 
+SMALL = Experiment(options={"k": 3, "s": 1}, memory=5, tasks=2, examples=4, test_examples=9, hidden=(10, 6))
+
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    small_instead_of_mnist(monkeypatch)
+    return SMALL
+
+
+def small_instead_of_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
     instead_of_mnist(monkeypatch)
     monkeypatch.setattr(fleet_engine, "mnist", small_images)
-    options: dict[str, Any] = {"k": 3, "s": 1}
-    return Experiment(options=options, memory=5, tasks=2, examples=4, test_examples=9, hidden=(10, 6))
 
 
 def test_flying_gives_the_records_of_the_other_engines(small: Experiment, tmp_path: Path) -> None:
@@ -115,37 +119,39 @@ def test_a_checkpoint_that_was_left_behind(small: Experiment, tmp_path: Path, mo
     assert not list(tmp_path.glob(".fleet*"))
 
 
-def left_behind(small: Experiment, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def left_behind(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoint of a flight that was interrupted when everything had been learned."""
-    monkeypatch.setattr(fleets, "SAVE_EVERY", 0.0)
 
     def stop(seen: int, total: int) -> None:
         if seen == total:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        fly([small], folder, device="cpu", report=stop)
+    folder = tmp_path_factory.mktemp("left_behind")
+    with pytest.MonkeyPatch.context() as patch:
+        small_instead_of_mnist(patch)
+        patch.setattr(fleets, "SAVE_EVERY", 0.0)
+        with pytest.raises(KeyboardInterrupt):
+            fly([SMALL], folder, device="cpu", report=stop)
     [path] = folder.glob(".fleet*")
     return path
 
 
-def test_a_checkpoint_is_an_archive_of_tensors_and_plain_values(
-    small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    about, tensors = read_archive(left_behind(small, tmp_path, monkeypatch))
-    assert about["keys"] == [small.key]
+def test_a_checkpoint_is_an_archive_of_tensors_and_plain_values(left_behind: Path) -> None:
+    about, tensors = read_archive(left_behind)
+    assert about["keys"] == [SMALL.key]
     assert np.array(about["accuracy"], np.float64).shape == (1, 3, 2)
     assert about["seconds"].keys() == {"learn", "evaluate"}
     assert tensors
-    with np.load(next(tmp_path.glob(".fleet*")), allow_pickle=False) as archive:
+    with np.load(left_behind, allow_pickle=False) as archive:
         assert {archive[name].dtype.hasobject for name in archive.files} == {False}
 
 
-DAMAGES: dict[str, Callable[[Path], None]] = {
-    "something else": lambda path: path.write_bytes(b"no checkpoint") and None,
-    "empty": lambda path: path.write_bytes(b"") and None,
-    "cut short": lambda path: path.write_bytes(path.read_bytes()[:-300]) and None,
-    "pickled": lambda path: path.write_bytes(pickle.dumps({"keys": []})) and None,
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "something else": lambda path: path.write_bytes(b"no checkpoint"),
+    "empty": lambda path: path.write_bytes(b""),
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[:-300]),
+    "pickled": lambda path: path.write_bytes(pickle.dumps({"keys": []})),
     "nothing measured": lambda path: changed(path, accuracy=None),
     "measured for other tasks": lambda path: changed(path, accuracy=[[[1.0], [2.0]]]),
     "measured for more runs": lambda path: changed(path, accuracy=[[[1.0] * 2] * 3] * 2),
@@ -162,9 +168,10 @@ def changed(path: Path, **parts: object) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 def test_a_damaged_checkpoint_is_named(
-    damage: Callable[[Path], None], small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    damage: Callable[[Path], object], small: Experiment, left_behind: Path, tmp_path: Path
 ) -> None:
-    path = left_behind(small, tmp_path, monkeypatch)
+    path = tmp_path / left_behind.name
+    path.write_bytes(left_behind.read_bytes())
     damage(path)
     content = path.read_bytes()
     with pytest.raises(mr.MetareplayError, match="damaged: delete it") as caught:
@@ -172,5 +179,9 @@ def test_a_damaged_checkpoint_is_named(
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert path.read_bytes() == content
+
+
+def test_fresh_a_damaged_checkpoint_does_no_harm(small: Experiment, left_behind: Path, tmp_path: Path) -> None:
+    (tmp_path / left_behind.name).write_bytes(b"no checkpoint")
     assert fly([small], tmp_path, device="cpu", fresh=True)[0] is not None
-    assert not path.exists()
+    assert not (tmp_path / left_behind.name).exists()

@@ -5,25 +5,28 @@ import json
 import logging
 import random
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from small_runs import Answer, Call, command_saving_always, server_of_processes
+from small_runs import Answer, Call, command_saving_always, kill, server_of_processes, wait_until
 
 import metareplay as mr
 from metareplay import data as datasets
-from metareplay.cli import app
 from metareplay.data import download
-from metareplay.experiments.store import unpack
+from metareplay.experiments import Experiment, unpack
 from metareplay.paper.figures import FIGURES, PICTURES, full_runs
 from metareplay.paper.results import needed_runs, shown_cells
 from metareplay.paper.tables import TABLES
-from metareplay.runners import threads as jobs
+from metareplay.runners import Runner, Watcher, carry_out, threads
 from metareplay.streams import images as image_streams
 
 SIZES: dict[str, Any] = {"tasks": 2, "examples": 20, "test_examples": 5}
@@ -48,10 +51,10 @@ def full(record: mr.Record) -> bool:
 
 @pytest.fixture
 def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unasked(*_: object) -> None:
+    def unasked(*_: object, **__: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(jobs, "carry_out", unasked)
+    monkeypatch.setattr(threads, "carry_out", unasked)
 
 
 # Names
@@ -60,27 +63,40 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (["--engine", "cpu"], "use auto or fleet"),
-        (["--engine", "fleet", "--fresh"], "use one of them"),
-        (["--engine", "fleet"], "needs a CUDA GPU"),
+        (["--on", "cpu"], "--on cpu: use one of threads, fleet"),
+        (["--on", "fleet", "--fresh"], "use one of them"),
+        (["--on", "fleet"], "needs a CUDA GPU"),
     ],
 )
 def test_a_fleet_that_cannot_fly_says_so(
     words: list[str], wanted: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    answer = call(*FIVE, "--records", tmp_path, *words)
+    answer = call(*FIVE, "--records", str(tmp_path), *words)
     assert answer.code == 2
     assert wanted in answer.err
     assert not list(tmp_path.iterdir())
 
 
 def test_a_fleet_flies_first_what_it_can(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flown: list[str] = []
-    monkeypatch.setattr(app, "carry_out_fleet", lambda some, *_: flown.extend(one.learner for one in some))
-    answer = call(*FIVE, "--records", tmp_path / "runs", "--out", tmp_path / "out", "--engine", "fleet")
+    done: list[tuple[str, str]] = []
+
+    def fly(experiments: list[Experiment], folder: Path, **_: object) -> list[mr.Record | None]:
+        done.extend(("flown", one.learner) for one in experiments)
+        return [carry_out(one, folder) if one.learner == "online" else None for one in experiments]
+
+    def run(experiment: Experiment, *given: Any, **options: Any) -> mr.Record:
+        done.append(("run", experiment.learner))
+        return carry_out(experiment, *given, **options)
+
+    monkeypatch.setattr("metareplay.runners.fleet.runner.fly", fly)
+    monkeypatch.setattr("metareplay.runners.fleet.runner.check_device", lambda _: None)
+    monkeypatch.setattr(threads, "carry_out", run)
+    answer = call(*FIVE, "--records", "runs", "--out", "out", "--on", "fleet", "--jobs", "1")
     assert answer.code == 0
-    assert set(flown) == {"online", "mer"}
+    assert set(done[:2]) == {("flown", "online"), ("flown", "mer")}
+    assert sorted(done[2:]) == [("run", name) for name in ("ewc", "gem", "mer", "task-input")]  # mer came back
+    assert len(list((tmp_path / "runs").iterdir())) == 5
 
 
 @pytest.mark.parametrize("words", [[], ["--list"], ["--list", "table-1"]])
@@ -141,14 +157,14 @@ def test_a_miniature_of_everything_is_one_document_and_the_same_again(
         assert page.startswith(f"# {name}: {TABLES[name]().title}\n")
     assert pictures(tmp_path / "paper") == {*FIGURES, *PICTURES}
     assert len(written) == 3 * len(TABLES) + len(FIGURES) + len(PICTURES)
-    for _, run in needed_runs(full_runs(), 1, **SIZES):
-        (found,) = (tmp_path / "runs").glob(f"*-{run.start().key}.json")
+    for run in needed_runs(full_runs(), 1, **SIZES):
+        (found,) = (tmp_path / "runs").glob(f"*-{run.key}.json")
         assert full(mr.Record.read(found))
-    runs = {run.start().key for make in TABLES.values() for _, run in needed_runs(make(), 1, **SIZES)}
+    runs = {run.key for make in TABLES.values() for run in needed_runs(make(), 1, **SIZES)}
     assert len(list((tmp_path / "runs").iterdir())) == len(runs)  # the figures have no runs of their own
 
     with monkeypatch.context() as patch:
-        patch.setattr(jobs, "carry_out", None)
+        patch.setattr(threads, "carry_out", None)
         again = call("paper", "all", *MINIATURE, "--json")
         recorded = call("paper", "table-2", *FIGURES, *MINIATURE, "--json", "--only-records", "--out", "again")
     assert (again.code, again.out) == (0, answer.out)
@@ -173,22 +189,30 @@ def test_a_table_is_printed_with_its_notes_and_a_miniature_without_verdicts(call
     assert "…" not in answer.out
 
 
+class AtOnce(Runner):
+    """Gives one record for everything, and runs nothing."""
+
+    def __init__(self, record: mr.Record) -> None:
+        self.record = record
+        self.given: list[Experiment] = []
+
+    def run(
+        self, experiments: Sequence[Experiment], folder: Path, *, fresh: bool = False, watcher: Watcher | None = None
+    ) -> list[mr.Record | None]:
+        del folder, fresh, watcher
+        self.given.extend(experiments)
+        return [self.record] * len(experiments)
+
+
 def test_a_table_at_its_full_size_has_verdicts(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[Any] = []
-
-    learner, stream = replace(needed_runs(TABLES["table-5"](), 1, **SIZES)[0][1], hidden=(6,)).build()
-    record = mr.run(learner, stream)
-
-    def at_once(experiments: list[Any], *_: object, **__: object) -> list[mr.Record]:
-        given.extend(experiments)
-        return [record] * len(experiments)
-
-    monkeypatch.setattr("metareplay.cli.app.carry_out_all", at_once)
+    learner, stream = replace(needed_runs(TABLES["table-5"](), 1, **SIZES)[0], hidden=(6,)).build()
+    runner = AtOnce(mr.run(learner, stream))
+    monkeypatch.setattr("metareplay.cli.paper.runner_at", lambda *_, **__: runner)
     answer = call("paper", "table-5")
     assert answer.out.splitlines()[-1].startswith("5 numbers: ")
     assert " worse" in answer.out
-    assert [run.seed for _, run in given] == [*range(5)] * 5
-    assert all((run.tasks, run.examples, run.test_examples) == (20, 1000, None) for _, run in given)
+    assert [run.seed for run in runner.given] == [*range(5)] * 5
+    assert all((run.tasks, run.examples, run.test_examples) == (20, 1000, None) for run in runner.given)
 
 
 def test_a_figure_before_the_table_of_the_same_runs_has_whole_matrices(
@@ -210,6 +234,45 @@ def test_recorded_runs_without_the_whole_matrix_do_not_serve_the_figure(call: Ca
     assert (answer.code, answer.out) == (0, "")
     assert "figure-tasks: none of its runs is in runs yet\n" in answer.err
     assert "figure-tasks" not in pictures(tmp_path / "paper")
+
+
+# Pictures are extra
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if matplotlib were not installed."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_without_matplotlib_there_are_tables_and_a_remark(call: Call, tmp_path: Path) -> None:
+    words = ["paper", "table-2", "figure-tasks", *MINIATURE, "--json", "--document", "page.md", "--pack", "all.jsonl"]
+    answer = call(*words)
+    assert answer.code == 0
+    (document,) = json.loads(answer.out)["tables"]
+    assert len(document["numbers"]) == len(shown_cells(TABLES["table-2"]()))
+    assert answer.err == (
+        "table-2: no picture (pictures need matplotlib: pip install 'metareplay[plots]')\n"
+        "figure-tasks: no picture (pictures need matplotlib: pip install 'metareplay[plots]')\n"
+        "tables and pictures: paper/; records: runs/\n"
+    )
+    assert {path.name for path in (tmp_path / "paper").iterdir()} == {"table-2.md", "table-2.csv", "table-2.json"}
+    assert json.loads((tmp_path / "paper" / "table-2.json").read_text()) == document
+    assert "## Table 2" in (tmp_path / "page.md").read_text()
+    assert unpack(tmp_path / "all.jsonl")
+
+
+def test_without_matplotlib_the_program_starts(tmp_path: Path) -> None:
+    program = "import sys; sys.modules['matplotlib'] = None; from metareplay.cli import main; main()"
+    words = ["paper", "table-2", "--only-records", "--json"]
+    answer = subprocess.run(
+        [sys.executable, "-c", program, *words], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout)["tables"][0]["numbers"] == []
 
 
 # Records
@@ -242,13 +305,12 @@ def test_of_what_is_recorded_in_part_that_part_is_shown(call: Call, tmp_path: Pa
 def test_fresh_runs_everything_again(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     first = call(*FIVE, "--json")
     ran: list[object] = []
-    carry_out = jobs.carry_out
 
-    def noted(experiment: Any, *rest: Any) -> mr.Record:
+    def noted(experiment: Experiment, *rest: Any, **options: Any) -> mr.Record:
         ran.append(experiment)
-        return carry_out(experiment, *rest)
+        return carry_out(experiment, *rest, **options)
 
-    monkeypatch.setattr(jobs, "carry_out", noted)
+    monkeypatch.setattr(threads, "carry_out", noted)
     assert call(*FIVE, "--json", "--fresh").out == first.out
     assert len(ran) == 5
 
@@ -318,7 +380,7 @@ def test_a_page_and_a_file_of_records_are_written_if_asked_for(
     page = (tmp_path / "page.md").read_text()
     assert f"## Table 5: {TABLES['table-5']().title}\n" in page
     assert "(../results/figure-tasks.png)" in page
-    monkeypatch.setattr(jobs, "carry_out", None)
+    monkeypatch.setattr(threads, "carry_out", None)
     again = call("paper", "table-5", *MINIATURE, "--records", "kept")  # a file of records is as good as a folder
     assert again.code == 0
     assert again.out == first.out
@@ -339,6 +401,18 @@ def changes(folder: Path) -> set[tuple[str, int, int]]:
     return found
 
 
+def wait_for_changes(folder: Path, count: int, process: BaseProcess) -> None:
+    """Until the process has written so many files."""
+    before = changes(folder)
+    seen = set(before)
+
+    def enough() -> bool:
+        seen.update(changes(folder))
+        return len(seen) >= len(before) + count
+
+    wait_until(enough, process)
+
+
 def test_killed_at_random_moments_the_table_is_the_same(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,14 +423,9 @@ def test_killed_at_random_moments_the_table_is_the_same(
     for _ in range(4):
         process = server.Process(target=command_saving_always, args=([*FIVE, "--jobs", "2"], tmp_path))
         process.start()
-        seen, enough = changes(tmp_path / "runs"), moments.randint(4, 12)
-        before = len(seen)
-        while len(seen) < before + enough:
-            seen |= changes(tmp_path / "runs")
-            time.sleep(0.0005)
+        wait_for_changes(tmp_path / "runs", moments.randint(4, 12), process)
         time.sleep(moments.uniform(0, 0.01))
-        process.kill()
-        process.join()
+        kill(process)
         assert process.exitcode == -signal.SIGKILL
     assert list((tmp_path / "runs").glob(".*.ckpt"))
     answer = call(*FIVE, "--json")
