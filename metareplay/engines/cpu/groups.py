@@ -55,16 +55,16 @@ def group_gradients(
     If not, what was found is of no use.
 
     Args:
-        net: the weights.
-        table: the inputs of the table's rows.
-        writes: how often each table row was written, to tell whether its sorted inputs are still right.
-        targets: the targets of the table's rows.
-        rows: the rows of all groups: group g has rows[ends[g] : ends[g + 1]].
-        shares: the weight of each row's loss in its group.
-        ends: where groups begin and end in `rows`.
-        turned: inputs sorted by pixel, kept from one call to the next.
-        group: room for the gradients of GROUP examples.
-        found: where the gradients go: row p of group g's, laid out as the net's rows, is g * len(net.rows) + p.
+        net: The weights.
+        table: The inputs of the table's rows.
+        writes: How often each table row was written, to tell whether its sorted inputs are still right.
+        targets: The targets of the table's rows.
+        rows: The rows of all groups: group g has rows[ends[g] : ends[g + 1]].
+        shares: The weight of each row's loss in its group.
+        ends: Where groups begin and end in `rows`.
+        turned: Inputs sorted by pixel, kept from one call to the next.
+        group: Room for the gradients of GROUP examples.
+        found: Where the gradients go: row p of group g's, laid out as the net's rows, is g * len(net.rows) + p.
     """
     transpose_weights(net, group)
     b = np.int64(0)
@@ -331,7 +331,7 @@ def descend(net: Net, vectors: Array, rates: Array) -> None:
     """Set W <- W - sum_i rates[i] vectors[i].
 
     Args:
-        net: the weights, which are changed.
+        net: The weights, which are changed.
         vectors: (n, rows * columns) vectors laid out as the net's rows.
         rates: (n,) how far to go along each.
     """

@@ -70,7 +70,7 @@ def source_stamp(folder: Path) -> str:
     """Return a word that changes when any of the files that compiled functions come from does.
 
     Args:
-        folder: where the files are.
+        folder: Where the files are.
     """
     return hashlib.sha256(b"".join((folder / name).read_bytes() for name in KERNEL_FILES)).hexdigest()
 
@@ -84,7 +84,7 @@ def compiled(function: Function) -> Function:
     NaN and infinity keep their meaning. Nothing may be allocated inside.
 
     Args:
-        function: the function, written in the part of Python that numba compiles.
+        function: The function, written in the part of Python that numba compiles.
     """
     return cast(Function, cached_njit(function, OPTIONS, STAMP))
 
@@ -194,8 +194,8 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> Array:
     """Return zeros that start on a cache line, so that loading a vector never touches one more line than it must.
 
     Args:
-        shape: the shape of the array.
-        dtype: the type of its numbers.
+        shape: The shape of the array.
+        dtype: The type of its numbers.
     """
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 64, np.uint8)
@@ -208,9 +208,9 @@ def sparse_rows(count: int, width: int, dtype: Any) -> SparseRows:
     """Return room for sparse vectors.
 
     Args:
-        count: how many vectors.
-        width: how long each of them is, the constant 1 not counted.
-        dtype: the type of their numbers.
+        count: How many vectors.
+        width: How long each of them is, the constant 1 not counted.
+        dtype: The type of their numbers.
     """
     longest = _up(width + 1, EIGHT)
     return SparseRows(
@@ -225,8 +225,8 @@ def make_net(layer_widths: tuple[int, ...], dtype: Any) -> Net:
     """Return room for an MLP; `put_weights` fills in the weights.
 
     Args:
-        layer_widths: the sizes of the input, of each hidden layer and of the output.
-        dtype: float32 or float64.
+        layer_widths: The sizes of the input, of each hidden layer and of the output.
+        dtype: Float32 or float64.
     """
     sizes = np.asarray(layer_widths, np.int64)
     inputs, outputs = sizes[:-1].copy(), sizes[1:].copy()
@@ -263,8 +263,8 @@ def make_batch(net: Net, size: int) -> Batch:
     """Return room for the gradients of a batch.
 
     Args:
-        net: the net whose gradients they are.
-        size: how many examples the batch has at most.
+        net: The net whose gradients they are.
+        size: How many examples the batch has at most.
     """
     depth, dtype = len(net.inputs), net.rows.dtype
     return Batch(
@@ -278,9 +278,9 @@ def make_turned(blocks: int, width: int, dtype: Any) -> Turned:
     """Return room for inputs sorted by pixel; pages of it that are never used take no memory.
 
     Args:
-        blocks: how many blocks of up to GROUP table rows.
-        width: the size of an input.
-        dtype: the type of its numbers.
+        blocks: How many blocks of up to GROUP table rows.
+        width: The size of an input.
+        dtype: The type of its numbers.
     """
     most = GROUP * (width // 2 + 1)
     return Turned(
@@ -297,7 +297,7 @@ def make_group(net: Net) -> Group:
     """Return room for the gradients of a group of examples.
 
     Args:
-        net: the net whose gradients they are.
+        net: The net whose gradients they are.
     """
     depth, dtype = len(net.inputs), net.rows.dtype
     widest = _up(max(int(net.inputs[1:].max(initial=0)) + 1, net.rows.shape[1]), LANES)
@@ -312,9 +312,9 @@ def put_weights(net: Net, rows: Array, layers: Layers) -> None:
     """Copy an MLP's weights into rows.
 
     Args:
-        net: the net that says how rows are laid out.
-        rows: the rows to write, the net's own or others laid out alike.
-        layers: each layer's weights and biases.
+        net: The net that says how rows are laid out.
+        rows: The rows to write, the net's own or others laid out alike.
+        layers: Each layer's weights and biases.
     """
     for part, weight, bias in _beside(net, rows, layers):
         part[:-1], part[-1] = weight.T, bias
@@ -324,9 +324,9 @@ def get_weights(net: Net, rows: Array, layers: Layers) -> None:
     """Copy rows into an MLP's weights.
 
     Args:
-        net: the net that says how rows are laid out.
-        rows: the rows to read, the net's own or others laid out alike.
-        layers: each layer's weights and biases, which are overwritten.
+        net: The net that says how rows are laid out.
+        rows: The rows to read, the net's own or others laid out alike.
+        layers: Each layer's weights and biases, which are overwritten.
     """
     for part, weight, bias in _beside(net, rows, layers):
         weight[:], bias[:] = part[:-1].T, part[-1]
@@ -337,7 +337,7 @@ def pack(sparse: SparseRows, dense: Array, which: Array) -> None:
     """Enter dense vectors into sparse rows: dense[i] becomes row which[i].
 
     Args:
-        sparse: where to enter them.
+        sparse: Where to enter them.
         dense: (n, width) the vectors.
         which: (n,) the row that each goes to.
     """

@@ -4,7 +4,7 @@ A later numba may rename them. Nothing breaks then, and results stay the same, b
 count references and take about twice as long, without `_source_stamp` they are compiled anew by every process, and
 without `_tm_features` they do not use AVX-512's compress instruction. The first two are logged as warnings.
 
-Checked with numba 0.60.0 and 0.68.1: the oldest that the package allows, and the one that its tests use.
+Checked by the tests of this folder with numba 0.60.0 (the oldest that the package allows), 0.65.1 and 0.68.1.
 """
 
 import logging
@@ -25,9 +25,9 @@ def cached_njit(function: Callable[..., Any], options: dict[str, Any], stamp: st
     the file of a function that it calls has.
 
     Args:
-        function: the Python function.
-        options: the options for `njit`, in addition to those set here.
-        stamp: a word that changes when any of the sources changes.
+        function: The Python function.
+        options: The options for `njit`, in addition to those set here.
+        stamp: A word that changes when any of the sources changes.
     """
     options = options | _no_reference_counts()
     made: Any = njit(cache=True, **options)(function)
@@ -43,7 +43,7 @@ def has_avx512(context: Any) -> bool:
     """Return whether numba compiles for a CPU with AVX-512; False where numba does not say.
 
     Args:
-        context: the target context that numba passes to the code generator of an intrinsic.
+        context: The target context that numba passes to the code generator of an intrinsic.
     """
     return "+avx512f" in getattr(context.codegen(), "_tm_features", "")
 

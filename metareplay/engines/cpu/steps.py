@@ -647,14 +647,14 @@ def run_plan(
     Each combination of `pull` and `room`, None or not, is compiled separately when it is first used.
 
     Args:
-        net: the weights, which are changed.
-        table: the inputs of the table's rows.
-        targets: their targets.
-        steps: the rows to visit.
-        rates: how far steps and Reptile lines go.
+        net: The weights, which are changed.
+        table: The inputs of the table's rows.
+        targets: Their targets.
+        steps: The rows to visit.
+        rates: How far steps and Reptile lines go.
         pull: EWC's penalty, or None.
-        room: where a batch is one step, room for its gradients; None where a batch is one step per row.
-        careful: whether to check every example and to undo the one that fails. If not, weights are checked only at the
+        room: Where a batch is one step, room for its gradients; None where a batch is one step per row.
+        careful: Whether to check every example and to undo the one that fails. If not, weights are checked only at the
             end: if the result is less than all, some example failed and the weights are of no use.
     """
     examples = (len(steps.ends) - 1) // steps.s
@@ -687,10 +687,10 @@ def outputs(net: Net, dense: Array, scale: float, one_row: SparseRows, found: Ar
     """Set found[i] to the net's outputs for the input dense[i] / scale.
 
     Args:
-        net: the weights.
+        net: The weights.
         dense: (n, inputs) the inputs.
-        scale: what to divide them by.
-        one_row: room for one sparse row.
+        scale: What to divide them by.
+        one_row: Room for one sparse row.
         found: (n, outputs) where the outputs go.
     """
     last = len(net.widths) - 1
