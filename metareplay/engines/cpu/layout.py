@@ -226,7 +226,7 @@ def make_net(layer_widths: tuple[int, ...], dtype: Any) -> Net:
 
     Args:
         layer_widths: The sizes of the input, of each hidden layer and of the output.
-        dtype: Float32 or float64.
+        dtype: The type of the weights, float32 or float64.
     """
     sizes = np.asarray(layer_widths, np.int64)
     inputs, outputs = sizes[:-1].copy(), sizes[1:].copy()
