@@ -1,16 +1,17 @@
 """Gradients of groups of rows at the same weights, compiled, one thread: for GEM, and for steps on whole batches.
 
-GROUP examples go through the net together. The first layer goes through their inputs by pairs of pixels, so that two
-rows of weights, or of the gradient, stay in registers for all of them and zeros are skipped; the layers above are
-products of dense matrices. A past task's memory does not change, so neither do its inputs by pixel: they are kept.
+GROUP examples go through the net together. The first layer takes their inputs sorted by pairs of pixels, so that two
+rows of weights, or of the gradient, stay in registers for all examples and zeros are skipped; the layers above are
+products of dense matrices. The memory of a past task does not change, so its inputs are sorted once and kept.
 """
 
 from typing import Any
 
 import numpy as np
 
-from metareplay.engines.cpu.layout import CHUNK, GROUP, Array, Group, Index, Net, SparseRows, Targets, Turned, compiled
+from metareplay.engines.cpu.layout import GROUP, Array, Group, Index, Net, SparseRows, Targets, Turned, compiled
 from metareplay.engines.cpu.simd import (
+    EIGHT,
     LANES,
     LIKE_EIGHT,
     LIKE_SEVEN,
@@ -32,7 +33,7 @@ from metareplay.engines.cpu.simd import (
 )
 from metareplay.engines.cpu.steps import SPAN, fill, loss_gradient
 
-BLOCK = 512  # columns of a few dozen vectors that fit into the fastest cache
+BLOCK = 512  # columns taken at a time: those of a few dozen vectors fit into the fastest cache
 LIKE_ONE = (0,)
 
 
@@ -49,9 +50,21 @@ def group_gradients(
     group: Group,
     found: Array,
 ) -> bool:
-    """Row g * len(net.rows) + p of found = row p of the gradient over rows[ends[g] : ends[g + 1]], each by its share.
+    """Compute the gradient of each group's weighted loss; return whether every loss was finite.
 
-    Whether every loss was finite; if not, what was found is of no use.
+    If not, what was found is of no use.
+
+    Args:
+        net: The weights.
+        table: The inputs of the table's rows.
+        writes: How often each table row was written, to tell whether its sorted inputs are still right.
+        targets: The targets of the table's rows.
+        rows: The rows of all groups: group g has rows[ends[g] : ends[g + 1]].
+        shares: The weight of each row's loss in its group.
+        ends: Where groups begin and end in `rows`.
+        turned: Inputs sorted by pixel, kept from one call to the next.
+        group: Room for the gradients of GROUP examples.
+        found: Where the gradients go: row p of group g's, laid out as the net's rows, is g * len(net.rows) + p.
     """
     transpose_weights(net, group)
     b = np.int64(0)
@@ -72,7 +85,7 @@ def group_gradients(
 
 @compiled
 def is_turned(turned: Turned, b: Index, rows: Array, writes: Array) -> bool:
-    """Whether block b is that of these rows, as they are now."""
+    """Return whether block b holds the inputs of these table rows as they are now."""
     if turned.counts[b] != len(rows):
         return False
     same = True
@@ -83,7 +96,7 @@ def is_turned(turned: Turned, b: Index, rows: Array, writes: Array) -> bool:
 
 @compiled
 def turn(turned: Turned, b: Index, rows: Array, writes: Array, table: SparseRows) -> None:
-    """Make block b that of these rows."""
+    """Sort the inputs of these table rows by pixel into block b."""
     starts, items, values, picks = turned.starts[b], turned.items[b], turned.values[b], table.picks
     turned.counts[b] = len(rows)
     starts[:] = 0
@@ -107,7 +120,7 @@ def turn(turned: Turned, b: Index, rows: Array, writes: Array, table: SparseRows
 
 @compiled
 def is_new_pair(picks: Array, r: Index, t: Index) -> bool:
-    """Whether entry t of a row is in another pair of pixels than the entry before it."""
+    """Return whether entry t of a row belongs to another pair of pixels than the entry before it."""
     return t == 0 or picks[r, t] // 2 != picks[r, t - 1] // 2
 
 
@@ -116,7 +129,7 @@ def is_new_pair(picks: Array, r: Index, t: Index) -> bool:
 
 @compiled
 def differentiate_group(net: Net, targets: Targets, turned: Turned, b: Index, shares: Array, group: Group) -> bool:
-    """group.inputs and group.deltas for block b, the losses by their shares; whether they are finite."""
+    """Set group.inputs and group.deltas for block b, each loss weighted by its share; return whether all are finite."""
     depth, count = len(net.widths), turned.counts[b]
     first_layer(net, turned, b, group)
     for layer in range(1, depth):
@@ -144,7 +157,7 @@ def differentiate_group(net: Net, targets: Targets, turned: Turned, b: Index, sh
 
 @compiled
 def transpose_weights(net: Net, group: Group) -> None:
-    """Above the first layer: transposed[u] = W[:, u]."""
+    """Set transposed[u] = W[:, u] for the layers above the first."""
     depth = len(net.widths)
     longest = len(group.transposed) // depth
     for layer in range(1, depth):
@@ -155,14 +168,14 @@ def transpose_weights(net: Net, group: Group) -> None:
 
 @compiled
 def open_gates(out: Array, o: Index, gates: Array, g: Index, width: Index) -> None:
-    """out[o] = 0 where gates[g] is not positive."""
+    """Set out[o] = 0 where gates[g] is neither positive nor NaN."""
     for j in range(0, width, LANES):
         store(out, o, j, where_open(load(gates, g, j), load(out, o, j)))
 
 
 @compiled
 def first_layer(net: Net, turned: Turned, b: Index, group: Group) -> None:
-    """inputs[GROUP + i] = x_i'W for block b's examples i."""
+    """Set inputs[GROUP + i] = x_i'W, the first layer's outputs, for the examples i of block b."""
     width, column = net.outputs[0], np.int64(0)
     for i in range(turned.counts[b]):
         fill(group.inputs, GROUP + i, width, net.rows.dtype.type(0))
@@ -176,7 +189,7 @@ def first_layer(net: Net, turned: Turned, b: Index, group: Group) -> None:
 
 @compiled
 def first_layer_span(net: Net, turned: Turned, b: Index, group: Group, column: Index, like: Any) -> None:
-    """The same in a few vectors of columns."""
+    """Add x_i'W to inputs[GROUP + i] for block b, in as many vectors of columns as `like` has entries."""
     for q in range(net.inputs[0] // 2 + 1):
         weights = load_span(net.rows, 2 * q, column, like)
         next_weights = load_span(net.rows, 2 * q + 1, column, like)
@@ -193,7 +206,7 @@ def first_layer_span(net: Net, turned: Turned, b: Index, group: Group, column: I
 
 @compiled
 def add_gradient(net: Net, turned: Turned, b: Index, group: Group, found: Array, first: Index, anew: bool) -> None:
-    """found[first + p] = row p of block b's gradient, added to what is there unless it starts anew."""
+    """Set found[first + p] to row p of block b's gradient, or add it to what is there unless the group starts anew."""
     width, column = net.outputs[0], np.int64(0)
     while column + SPAN <= width + LANES - 1:
         add_first_span(net, turned, b, group, found, first, anew, column, LIKE_SEVEN)
@@ -219,7 +232,7 @@ def add_first_span(
     column: Index,
     like: Any,
 ) -> None:
-    """The first layer's part, in a few vectors of columns."""
+    """Set or add the first layer's gradient in as many vectors of columns as `like` has entries."""
     for q in range(net.inputs[0] // 2 + 1):
         p = first + 2 * q
         sums, next_sums = zeros(found, like), zeros(found, like)
@@ -238,22 +251,22 @@ def add_first_span(
 
 @compiled
 def product(out: Array, rows: Index, left: Array, right: Array, count: Index, width: Index, anew: bool) -> None:
-    """out[i] = sum_p left[p, i] right[p], added to what is there unless it starts anew; p < count, i < rows.
+    """Set out[i] = sum_p left[p, i] right[p] for p < count and i < rows, or add that to out[i] unless it starts anew.
 
-    Eight rows and one or two vectors of columns at a time, whole ones.
+    Eight rows and one or two vectors of columns are computed at a time, always whole ones.
     """
     vectors = (width + LANES - 1) // LANES
     for v in range(0, vectors - 1, 2):
-        for i in range(0, rows, CHUNK):
+        for i in range(0, rows, EIGHT):
             two_columns(out, i, left, right, count, v * LANES, anew)
     if vectors % 2:
-        for i in range(0, rows, CHUNK):
+        for i in range(0, rows, EIGHT):
             one_column(out, i, left, right, count, (vectors - 1) * LANES, anew)
 
 
 @compiled
 def two_columns(out: Array, i: Index, left: Array, right: Array, count: Index, column: Index, anew: bool) -> None:
-    """The same for rows i to i + 7 in two vectors of columns."""
+    """Compute rows i to i + 7 of a `product` in two vectors of columns."""
     sums, next_sums = zeros(out, LIKE_EIGHT), zeros(out, LIKE_EIGHT)
     if not anew:
         sums, next_sums = load_eight(out, i, column), load_eight(out, i, column + LANES)
@@ -267,7 +280,7 @@ def two_columns(out: Array, i: Index, left: Array, right: Array, count: Index, c
 
 @compiled
 def one_column(out: Array, i: Index, left: Array, right: Array, count: Index, column: Index, anew: bool) -> None:
-    """The same in one vector of columns."""
+    """Compute rows i to i + 7 of a `product` in one vector of columns."""
     sums = zeros(out, LIKE_EIGHT)
     if not anew:
         sums = load_eight(out, i, column)
@@ -281,12 +294,21 @@ def one_column(out: Array, i: Index, left: Array, right: Array, count: Index, co
 
 @compiled
 def inner_products(vectors: Array, eights: Array, block: Array, products: Array) -> None:
-    """products[a, b] += vectors[a] . vectors[b]; BLOCK columns, two a and eight b at a time."""
+    """Add the inner products of all pairs of vectors: products[a, b] += vectors[a] . vectors[b].
+
+    BLOCK columns, two a and eight b are taken at a time.
+
+    Args:
+        vectors: (n, width) the vectors.
+        eights: (n / 8 rounded up, 8) the numbers of all vectors in order, the last one repeated to fill up.
+        block: (2, 8) room.
+        products: (n, n rounded up to eights) where the inner products go, zeros before.
+    """
     count, width = vectors.shape
     for start in range(0, width, BLOCK):
         for a in range(0, count, 2):
             next_a = min(a + 1, count - 1)
-            for e in range(a // CHUNK, len(eights)):
+            for e in range(a // EIGHT, len(eights)):
                 others = numbers(eights, e, np.int64(0), LIKE_EIGHT)
                 sums, next_sums = zeros(vectors, LIKE_EIGHT), zeros(vectors, LIKE_EIGHT)
                 for j in range(start, min(start + BLOCK, width), LANES):
@@ -295,10 +317,10 @@ def inner_products(vectors: Array, eights: Array, block: Array, products: Array)
                     next_sums = multiply_add_each(load(vectors, next_a, j), there, next_sums)
                 store_totals(block, np.int64(0), np.int64(0), sums)
                 store_totals(block, np.int64(1), np.int64(0), next_sums)
-                for i in range(CHUNK):
-                    products[a, e * CHUNK + i] += block[0, i]
+                for i in range(EIGHT):
+                    products[a, e * EIGHT + i] += block[0, i]
                     if next_a > a:
-                        products[next_a, e * CHUNK + i] += block[1, i]
+                        products[next_a, e * EIGHT + i] += block[1, i]
     for a in range(count):
         for b in range(a):
             products[a, b] = products[b, a]
@@ -306,7 +328,13 @@ def inner_products(vectors: Array, eights: Array, block: Array, products: Array)
 
 @compiled
 def descend(net: Net, vectors: Array, rates: Array) -> None:
-    """W <- W - sum_i rates[i] vectors[i]; the vectors are laid out as the net's rows."""
+    """Set W <- W - sum_i rates[i] vectors[i].
+
+    Args:
+        net: The weights, which are changed.
+        vectors: (n, rows * columns) vectors laid out as the net's rows.
+        rates: (n,) how far to go along each.
+    """
     width = net.rows.shape[1]
     for p in range(len(net.rows)):
         for j in range(0, width, LANES):

@@ -1,9 +1,19 @@
-"""Vectors of sixteen numbers inside compiled functions, so that LLVM need not guess: no aliasing tests, no tails.
+"""Vectors of sixteen numbers inside compiled functions.
 
-A vector lives in registers and never leaves a compiled function; several rows or vectors are a tuple. Where
-no argument tells how many, the tuple `like` does.
-LLVM splits a vector into what the machine has (AVX-512, AVX2, SSE, NEON). Indices are taken as they are, unchecked.
-The functions are numba intrinsics: their bodies write LLVM instructions, their signatures are numba's.
+Plain loops would leave it to LLVM to find the vectors: it then adds tests whether arrays overlap, and loops for the
+numbers left over. Here every load, store and multiply-add is one of a whole vector, so there is nothing to find.
+
+The functions are numba intrinsics: a docstring says what happens where a compiled function calls it; the body, which
+runs while that function is compiled, writes the LLVM instructions. A vector lives in registers and never leaves a
+compiled function; several vectors or numbers are a tuple. Where no other argument tells how many there are, the length
+of the tuple `like` does; its entries do not matter. A matrix is a two-dimensional array that is contiguous by rows (or,
+where the docstring says so, by columns). Indices are not checked.
+
+LANES is 16: sixteen float32 numbers are 64 bytes, which is a cache line and a register of AVX-512. LLVM splits a vector
+into the registers that the machine has: two of AVX2, four of SSE or NEON, and twice as many for float64.
+
+EIGHT is how many rows an operation takes at a time. A multiply-add takes about four cycles and a core can begin two in
+each cycle, so eight independent sums keep it busy.
 """
 
 from collections.abc import Callable
@@ -13,22 +23,24 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
+from metareplay.engines.cpu.numba_private import has_avx512
+
 LANES = 16
 EIGHT = 8
 LIKE_EIGHT = (0,) * EIGHT
 LIKE_SEVEN = (0,) * 7
 CONTRACT = ("contract",)  # a * b + c may be one rounding; NaN and infinity keep their meaning
 
-Made = tuple[Any, Callable[..., Any]]  # what an intrinsic gives: its signature, and how to write its code
+Made = tuple[Any, Callable[..., Any]]  # what an intrinsic returns: its signature and the function that writes its code
 
 
 def _intrinsic(write: Callable[..., Made]) -> Callable[..., Any]:
-    """A function that compiled functions call, from one that writes its code."""
+    """Return a function that compiled functions can call, given one that writes its code."""
     return cast(Callable[..., Any], intrinsic(write))
 
 
 class Vector(types.Type):
-    """LANES numbers of a dtype."""
+    """The numba type of LANES numbers of a dtype."""
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype
@@ -44,7 +56,7 @@ class _VectorModel(models.PrimitiveModel):
 
 @_intrinsic
 def load(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
-    """matrix[row, column : column + LANES]."""
+    """Load matrix[row, column : column + LANES]."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _load(builder, _address(context, builder, signature, args))
@@ -54,7 +66,7 @@ def load(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
 
 @_intrinsic
 def store(_typing: Any, matrix: Any, row: Any, column: Any, vector: Any) -> Made:
-    """matrix[row, column : column + LANES] = vector."""
+    """Store a vector: matrix[row, column : column + LANES] = vector."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _store(builder, args[3], _address(context, builder, signature, args))
@@ -65,7 +77,7 @@ def store(_typing: Any, matrix: Any, row: Any, column: Any, vector: Any) -> Made
 
 @_intrinsic
 def splat(_typing: Any, number: Any) -> Made:
-    """The vector with number in every lane."""
+    """Return the vector with a number in every lane."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return _splat(builder, args[0])
@@ -75,7 +87,7 @@ def splat(_typing: Any, number: Any) -> Made:
 
 @_intrinsic
 def where_open(_typing: Any, gate: Any, vector: Any) -> Made:
-    """vector where gate is positive or NaN, else 0."""
+    """Return the vector with 0 in the lanes where the gate, another vector, is neither positive nor NaN."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         zero = ir.Constant(args[1].type, None)
@@ -86,7 +98,7 @@ def where_open(_typing: Any, gate: Any, vector: Any) -> Made:
 
 @_intrinsic
 def multiply_add(_typing: Any, a: Any, b: Any, c: Any) -> Made:
-    """a * b + c."""
+    """Return a * b + c, lane by lane."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return _multiply_add(builder, *args)
@@ -96,7 +108,7 @@ def multiply_add(_typing: Any, a: Any, b: Any, c: Any) -> Made:
 
 @_intrinsic
 def numbers(_typing: Any, matrix: Any, row: Any, column: Any, like: Any) -> Made:
-    """The numbers matrix[row, column], matrix[row, column + 1], ..."""
+    """Load the numbers matrix[row, column], matrix[row, column + 1], ..., as many as `like` has entries."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         first = _address(context, builder, signature, args)
@@ -108,7 +120,7 @@ def numbers(_typing: Any, matrix: Any, row: Any, column: Any, like: Any) -> Made
 
 @_intrinsic
 def splats(_typing: Any, matrix: Any, row: Any, column: Any, offsets: Any) -> Made:
-    """Vectors: matrix[row, column + k] in every lane, for each of the offsets k."""
+    """Return a vector for each of the offsets k, with matrix[row, column + k] in every lane."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         first = _address(context, builder, signature, args)
@@ -121,7 +133,10 @@ def splats(_typing: Any, matrix: Any, row: Any, column: Any, offsets: Any) -> Ma
 
 @_intrinsic
 def splat_eight(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
-    """Eight vectors: each of the numbers matrix[row, column : column + 8] in every lane; matrix may be transposed."""
+    """Return eight vectors, vector k with matrix[row, column + k] in every lane.
+
+    The matrix may also be contiguous by columns.
+    """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         first = _address(context, builder, signature, args)
@@ -135,7 +150,7 @@ def splat_eight(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
 
 @_intrinsic
 def zeros(_typing: Any, matrix: Any, like: Any) -> Made:
-    """Vectors of zeros, of the matrix's dtype."""
+    """Return vectors of zeros of the matrix's dtype, as many as `like` has entries."""
 
     def codegen(context: Any, builder: Any, signature: Any, _args: Any) -> Any:
         vector = ir.VectorType(context.get_value_type(matrix.dtype), LANES)
@@ -146,7 +161,7 @@ def zeros(_typing: Any, matrix: Any, like: Any) -> Made:
 
 @_intrinsic
 def load_span(_typing: Any, matrix: Any, row: Any, column: Any, like: Any) -> Made:
-    """Neighbouring vectors: matrix[row, column : column + LANES], matrix[row, column + LANES : ...], ..."""
+    """Load neighbouring vectors of a row from matrix[row, column] on, as many as `like` has entries."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         first = _address(context, builder, signature, args)
@@ -158,7 +173,7 @@ def load_span(_typing: Any, matrix: Any, row: Any, column: Any, like: Any) -> Ma
 
 @_intrinsic
 def store_span(_typing: Any, matrix: Any, row: Any, column: Any, vectors: Any) -> Made:
-    """Store neighbouring vectors from matrix[row, column] on."""
+    """Store vectors side by side from matrix[row, column] on."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         first = _address(context, builder, signature, args)
@@ -171,7 +186,7 @@ def store_span(_typing: Any, matrix: Any, row: Any, column: Any, vectors: Any) -
 
 @_intrinsic
 def load_rows(_typing: Any, matrix: Any, rows: Any, column: Any) -> Made:
-    """Vectors: matrix[p, column : column + LANES] for each of the rows p."""
+    """Load matrix[p, column : column + LANES] for each of the rows p."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         matrix, picked, column = args
@@ -187,7 +202,7 @@ def load_rows(_typing: Any, matrix: Any, rows: Any, column: Any) -> Made:
 
 @_intrinsic
 def multiply_add_each(_typing: Any, a: Any, b: Any, c: Any) -> Made:
-    """Vectors: a * b_k + c_k."""
+    """Return a * b_k + c_k for each k; a is one vector, b and c are tuples of vectors."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         a, b, c = args
@@ -202,7 +217,7 @@ def multiply_add_each(_typing: Any, a: Any, b: Any, c: Any) -> Made:
 
 @_intrinsic
 def load_eight(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
-    """Eight vectors: matrix[row + k, column : column + LANES]."""
+    """Load matrix[row + k, column : column + LANES] for k = 0 .. 7."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         addresses = _eight_rows(context, builder, signature, args)
@@ -213,7 +228,7 @@ def load_eight(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
 
 @_intrinsic
 def store_eight(_typing: Any, matrix: Any, row: Any, column: Any, vectors: Any) -> Made:
-    """matrix[row + k, column : column + LANES] = vector k, for eight vectors."""
+    """Store eight vectors: matrix[row + k, column : column + LANES] = vector k."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         for k, address in enumerate(_eight_rows(context, builder, signature, args)):
@@ -225,7 +240,7 @@ def store_eight(_typing: Any, matrix: Any, row: Any, column: Any, vectors: Any) 
 
 @_intrinsic
 def inner(_typing: Any, a: Any, b: Any, c: Any) -> Made:
-    """c + a_1 b_1 + a_2 b_2 + ..., as two chains."""
+    """Return c + a_1 b_1 + a_2 b_2 + ..., as two sums (odd and even terms) that do not wait for each other."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         chains = [args[2], ir.Constant(args[2].type, None)]
@@ -239,7 +254,7 @@ def inner(_typing: Any, a: Any, b: Any, c: Any) -> Made:
 
 @_intrinsic
 def store_totals(_typing: Any, matrix: Any, row: Any, column: Any, vectors: Any) -> Made:
-    """matrix[row, column : column + 8] = the sum of the lanes of each of eight vectors."""
+    """Store the sum of the lanes of each of eight vectors in matrix[row, column : column + 8]."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         sums, width = [builder.extract_value(args[3], k) for k in range(EIGHT)], LANES
@@ -255,7 +270,7 @@ def store_totals(_typing: Any, matrix: Any, row: Any, column: Any, vectors: Any)
 
 @_intrinsic
 def prefetch(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
-    """Ask for the cache line of matrix[row, column], soon to be read."""
+    """Ask for the cache line of matrix[row, column], which will be read soon."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
@@ -270,7 +285,7 @@ def prefetch(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
 
 @_intrinsic
 def nonzeros(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
-    """LANES bits: which of the numbers matrix[row, column : column + LANES] are not zero."""
+    """Return LANES bits that say which of the numbers matrix[row, column : column + LANES] are not zero."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = _load(builder, _address(context, builder, signature, args))
@@ -284,7 +299,7 @@ def nonzeros(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
 
 @_intrinsic
 def open_bits(_typing: Any, vector: Any) -> Made:
-    """LANES bits: which numbers of a vector are positive or NaN."""
+    """Return LANES bits that say which numbers of a vector are positive or NaN."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         is_open = builder.fcmp_unordered(">", args[0], ir.Constant(args[0].type, None))
@@ -295,15 +310,16 @@ def open_bits(_typing: Any, vector: Any) -> Made:
 
 @_intrinsic
 def store_where(_typing: Any, matrix: Any, row: Any, column: Any, _bits: Any, vector: Any) -> Made:
-    """Store the numbers of a vector whose bits are set side by side from matrix[row, column] on; how many they are.
+    """Store the numbers of a vector whose bits are set side by side from matrix[row, column] on; return how many.
 
-    What is left of matrix[row, column : column + LANES] may be overwritten.
+    The rest of matrix[row, column : column + LANES] may be overwritten. With AVX-512 one or two compress instructions
+    do it. Elsewhere each number is stored in turn, and the address moves on only where its bit is set.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         address, bits, vector = _address(context, builder, signature, args), args[3], args[4]
         count = builder.ctpop(bits)
-        if "+avx512f" in context.codegen()._tm_features:
+        if has_avx512(context):
             _compress(builder, address, bits, vector)
             return count
         for k in range(LANES):
@@ -317,7 +333,7 @@ def store_where(_typing: Any, matrix: Any, row: Any, column: Any, _bits: Any, ve
 
 @_intrinsic
 def where_bits(_typing: Any, _bits: Any, number: Any) -> Made:
-    """The vector with number in the lanes whose bits are set, else 0."""
+    """Return the vector with a number in the lanes whose bits are set and 0 in the others."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         mask = builder.bitcast(builder.trunc(args[0], ir.IntType(LANES)), ir.VectorType(ir.IntType(1), LANES))
@@ -329,7 +345,7 @@ def where_bits(_typing: Any, _bits: Any, number: Any) -> Made:
 
 @_intrinsic
 def either(_typing: Any, a: Any, b: Any) -> Made:
-    """The bits of both."""
+    """Return the bitwise or of two vectors of integers."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.or_(*args)
@@ -339,7 +355,7 @@ def either(_typing: Any, a: Any, b: Any) -> Made:
 
 @_intrinsic
 def lowest(_typing: Any, _bits: Any) -> Made:
-    """The place of the lowest bit that is set."""
+    """Return the place of the lowest bit that is set; at least one must be."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -347,20 +363,22 @@ def lowest(_typing: Any, _bits: Any) -> Made:
     return types.int64(types.int64), codegen
 
 
-# --- the same, on LLVM values
+# --- helpers that write LLVM instructions
 
 
 def _int(k: Any) -> Any:
+    """Return a 64-bit integer constant."""
     return ir.Constant(ir.IntType(64), k)
 
 
 def _lanes(numbers: Any) -> Any:
+    """Return lane numbers as the constant vector that a shuffle takes."""
     numbers = list(numbers)
     return ir.Constant(ir.VectorType(ir.IntType(32), len(numbers)), numbers)
 
 
 def _address(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """The address of matrix[row, column], from the first three arguments."""
+    """Return the address of matrix[row, column], which are the first three arguments."""
     array = context.make_array(signature.args[0])(context, builder, args[0])
     row, column = (context.cast(builder, args[k], signature.args[k], types.intp) for k in (1, 2))
     if signature.args[0].layout == "F":
@@ -371,31 +389,33 @@ def _address(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 
 def _step(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """How many numbers further matrix[row, column + 1] is."""
+    """Return how many numbers lie between matrix[row, column] and matrix[row, column + 1]."""
     if signature.args[0].layout == "C":
         return _int(1)
     return builder.extract_value(context.make_array(signature.args[0])(context, builder, args[0]).shape, 0)
 
 
 def _eight_rows(context: Any, builder: Any, signature: Any, args: Any) -> list[Any]:
-    """The addresses of matrix[row + k, column], k = 0 .. 7."""
+    """Return the addresses of matrix[row + k, column] for k = 0 .. 7."""
     first = _address(context, builder, signature, args)
     width = builder.extract_value(context.make_array(signature.args[0])(context, builder, args[0]).shape, 1)
     return [builder.gep(first, [builder.mul(_int(k), width)]) for k in range(EIGHT)]
 
 
 def _load(builder: Any, address: Any) -> Any:
+    """Load a vector from an address that is aligned as a single number is."""
     number = address.type.pointee
     vector = ir.VectorType(number, LANES)
     return builder.load(builder.bitcast(address, vector.as_pointer()), align=_bytes(number))
 
 
 def _store(builder: Any, vector: Any, address: Any) -> Any:
+    """Store a vector at an address that is aligned as a single number is."""
     builder.store(vector, builder.bitcast(address, vector.type.as_pointer()), align=_bytes(vector.type.element))
 
 
 def _compress(builder: Any, address: Any, bits: Any, vector: Any) -> None:
-    """`store_where` by AVX-512, whose registers hold 64 bytes."""
+    """Write `store_where` with AVX-512's compress, one register of 64 bytes at a time."""
     number = vector.type.element
     lanes = 64 // _bytes(number)
     part_type, mask_type = ir.VectorType(number, lanes), ir.VectorType(ir.IntType(1), lanes)
@@ -411,16 +431,19 @@ def _compress(builder: Any, address: Any, bits: Any, vector: Any) -> None:
 
 
 def _bytes(number: Any) -> Any:
+    """Return the size of a number of this LLVM type."""
     return number.width // 8 if isinstance(number, ir.IntType) else 4 if isinstance(number, ir.FloatType) else 8
 
 
 def _splat(builder: Any, number: Any) -> Any:
+    """Put a number into every lane of a vector."""
     vector = ir.VectorType(number.type, LANES)
     one = builder.insert_element(ir.Constant(vector, ir.Undefined), number, _int(0))
     return builder.shuffle_vector(one, one, _lanes([0] * LANES))
 
 
 def _multiply_add(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """Return a * b + c, which may be rounded once or twice."""
     return builder.fadd(builder.fmul(a, b, flags=CONTRACT), c, flags=CONTRACT)
 
 

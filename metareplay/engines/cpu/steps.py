@@ -1,15 +1,16 @@
 """Plans of batch-1 SGD steps and Reptile lines on an MLP, compiled, one thread.
 
-A layer is kept as the matrix it had when the current chunk of at most CHUNK steps began, and the steps since are kept
-beside it as rank-one terms. With x a layer's input (its last entry is a constant 1, so that W holds the bias), d the
-gradient of the loss at its output, and v_j = -rate_j d_j,
+A layer is kept as the matrix it had when it was last written; the steps since then, at most PENDING, are pending: they
+are kept beside it as rank-one terms. With x a layer's input (its last entry is a constant 1, so that W holds the bias),
+d the gradient of the loss at its output, and v_j = -rate_j d_j,
 
     W = W_0 + sum_j x_j v_j'      output     x'W = x'W_0 + sum_j (x'x_j) v_j
                                   backward   W d = W_0 d + sum_j x_j (v_j'd)
 
-so W is written once a chunk, W <- W_0 + beta sum_j x_j v_j', with Reptile's rate folded in. Nothing is approximated.
-Row p of a layer is stored as [W_0[p, :], x_1[p], ..., x_CHUNK[p]]: one sum over rows gives x'W_0 and every x'x_j, and
-one dot with [d, v_1'd, ..., v_CHUNK'd] gives a whole entry of W d. Zero inputs (empty pixels, idle ReLUs) are not
+so W is written once per PENDING steps, W <- W_0 + beta sum_j x_j v_j', with Reptile's rate folded in. Nothing is
+approximated; docs/architecture.md derives it step by step. Row p of a layer is stored as [W_0[p, :], x_1[p], ...,
+x_PENDING[p]] (there is a picture in layout.py): one sum over rows gives x'W_0 and every x'x_j, and one dot with
+[d, v_1'd, ..., v_PENDING'd] gives a whole entry of W d. Zero inputs (empty pixels, idle ReLUs) are not
 visited, unless fewer than half of an example's are zero.
 
 A plain 0 as an argument would make numba compile another version of a function for it; np.int64(0) does not.
@@ -20,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from metareplay.engines.cpu.layout import (
-    CHUNK,
     CROSS_ENTROPY,
     MANY,
     ORDERS,
+    PENDING,
     SIZES,
     SQUARED_ERROR,
     Array,
@@ -40,6 +41,7 @@ from metareplay.engines.cpu.layout import (
     pack_row,
 )
 from metareplay.engines.cpu.simd import (
+    EIGHT,
     LANES,
     LIKE_EIGHT,
     LIKE_SEVEN,
@@ -66,14 +68,14 @@ from metareplay.engines.cpu.simd import (
     zeros,
 )
 
-SPAN = 7 * LANES  # columns summed in registers: those of 100 hidden units
+SPAN = 7 * LANES  # columns whose sums stay in registers: those of a layer with 100 outputs
 
 # --- the two heavy loops
 
 
 @compiled
 def sum_rows(out: Array, o: Index, matrix: Array, sparse: SparseRows, r: Index, width: Index) -> None:
-    """out[o] = sum_t values[t] matrix[picks[t]], the constant 1 included."""
+    """Set out[o] = sum_t values[t] matrix[picks[t]] for sparse row r, the constant 1 included."""
     count, column = sparse.counts[r] + 1, np.int64(0)
     while column + SPAN <= width:
         sums = zeros(matrix, LIKE_SEVEN)
@@ -84,7 +86,7 @@ def sum_rows(out: Array, o: Index, matrix: Array, sparse: SparseRows, r: Index, 
         column += SPAN
     for j in range(column, width, LANES):
         store(out, o, j, splat(matrix.dtype.type(0)))
-    for t in range(0, count if column < width else 0, CHUNK):
+    for t in range(0, count if column < width else 0, EIGHT):
         picks = numbers(sparse.picks, r, t, LIKE_EIGHT)
         values = splat_eight(sparse.values, r, t)
         for j in range(column, width, LANES):
@@ -104,8 +106,8 @@ def dot_rows(
     i: Index,
     width: Index,
 ) -> None:
-    """out[o, start + t] = matrix[picks[r, t]] . vectors[i]."""
-    for t in range(0, count, CHUNK):
+    """Set out[o, start + t] = matrix[picks[r, t]] . vectors[i] for t < count; whole eights of them are written."""
+    for t in range(0, count, EIGHT):
         rows = numbers(picks, r, t, LIKE_EIGHT)
         sums = zeros(matrix, LIKE_EIGHT)
         for j in range(0, width, LANES):
@@ -115,7 +117,7 @@ def dot_rows(
 
 @compiled
 def fill(out: Array, o: Index, width: Index, number: float) -> None:
-    """out[o] = number."""
+    """Set out[o], `width` columns of it, to a number."""
     v = splat(number)
     for j in range(0, width, LANES):
         store(out, o, j, v)
@@ -123,7 +125,7 @@ def fill(out: Array, o: Index, width: Index, number: float) -> None:
 
 @compiled
 def prefetch_row(sparse: SparseRows, r: Index) -> None:
-    """Bring a row of a large table nearer, ahead of its use."""
+    """Ask for the cache lines of a table row that will be visited soon: a large table lies outside the caches."""
     prefetch(sparse.masks, r, 0)
     prefetch(sparse.masks, r, sparse.masks.shape[1] - 1)
     for t in range(0, sparse.counts[r] + 1, LANES):
@@ -136,23 +138,23 @@ def prefetch_row(sparse: SparseRows, r: Index) -> None:
 
 @compiled
 def forward(net: Net, layer: Index, inputs: SparseRows, r: Index) -> None:
-    """sums[layer] = [x'W, x'x_1, ...] for the input x = inputs[r]."""
+    """Set sums[layer] = [x'W, x'x_1, ...] for the input x = inputs[r]."""
     sum_rows(net.sums, layer, net.rows, inputs, r, net.widths[layer])
     add_steps(net, layer)
 
 
 @compiled
 def add_steps(net: Net, layer: Index) -> None:
-    """sums[layer] += sum_j (x'x_j) v_j."""
+    """Add the pending steps: sums[layer] += sum_j (x'x_j) v_j."""
     products = splat_eight(net.sums, layer, net.outputs[layer])
-    chunk = numbers(net.chunks, layer, 0, LIKE_EIGHT)
+    pending = numbers(net.pending, layer, 0, LIKE_EIGHT)
     for j in range(0, net.outputs[layer], LANES):
-        store(net.sums, layer, j, inner(products, load_rows(net.steps, chunk, j), load(net.sums, layer, j)))
+        store(net.sums, layer, j, inner(products, load_rows(net.steps, pending, j), load(net.sums, layer, j)))
 
 
 @compiled
 def relu(net: Net, layer: Index) -> None:
-    """active[layer + 1] = the positive outputs of a layer, as rows of the next; a NaN stays, and reaches the loss."""
+    """Set active[layer + 1] to the positive outputs of a layer, as rows of the next; NaN stays and reaches the loss."""
     width, above, n = net.outputs[layer], layer + 1, np.int64(0)
     for j in range(0, width, LANES):
         sums = load(net.sums, layer, j)
@@ -164,7 +166,7 @@ def relu(net: Net, layer: Index) -> None:
 
 @compiled
 def loss_gradient(outputs: Array, o: Index, deltas: Array, d: Index, n: Index, targets: Targets, r: Index) -> bool:
-    """deltas[d] = the gradient of table row r's loss at outputs[o], n numbers; whether that loss is finite."""
+    """Set deltas[d] to the gradient of table row r's loss at the n outputs[o]; return whether that loss is finite."""
     one, size = outputs.dtype.type(1), outputs.dtype.type(0)
     if targets.loss == CROSS_ENTROPY:
         top = outputs[o, 0]
@@ -187,9 +189,9 @@ def loss_gradient(outputs: Array, o: Index, deltas: Array, d: Index, n: Index, t
 
 @compiled
 def backward(net: Net, layer: Index) -> None:
-    """deltas[layer - 1] = the gradient at the outputs of the layer below: W d where the ReLU is open."""
+    """Set deltas[layer - 1] to the gradient at the outputs of the layer below: W d where the ReLU is open, else 0."""
     width, n = net.widths[layer], net.outputs[layer]
-    dot_rows(net.deltas, layer, n, net.steps, net.chunks, layer, np.int64(CHUNK), net.deltas, layer, width)
+    dot_rows(net.deltas, layer, n, net.steps, net.pending, layer, np.int64(PENDING), net.deltas, layer, width)
     count = net.active.counts[layer]
     dot_rows(net.dots, np.int64(0), np.int64(0), net.rows, net.active.picks, layer, count, net.deltas, layer, width)
     fill(net.deltas, layer - 1, net.widths[layer - 1], net.rows.dtype.type(0))
@@ -199,14 +201,14 @@ def backward(net: Net, layer: Index) -> None:
 
 @compiled
 def differentiate(net: Net, table: SparseRows, targets: Targets, r: Index) -> bool:
-    """deltas and active for table row r at the current weights; whether its loss is finite."""
+    """Set deltas and active for table row r at the current weights; return whether its loss is finite."""
     forward(net, np.int64(0), table, r)
     return differentiate_rest(net, targets, r)
 
 
 @compiled
 def differentiate_rest(net: Net, targets: Targets, r: Index) -> bool:
-    """The same, given the first layer's sums."""
+    """Set deltas and active for table row r, given its sums[0]; return whether its loss is finite."""
     depth = len(net.widths)
     for layer in range(1, depth):
         relu(net, layer - 1)
@@ -219,7 +221,7 @@ def differentiate_rest(net: Net, targets: Targets, r: Index) -> bool:
 
 @compiled
 def gradient_square(net: Net, table: SparseRows, r: Index) -> Any:
-    """|gradient|^2 = sum over layers of (|x|^2 + 1) |d|^2."""
+    """Return |gradient|^2 for table row r: over the layers, the sum of (|x|^2 + 1) |d|^2."""
     square = input_square(table, r) * delta_square(net, np.int64(0))
     for layer in range(1, len(net.widths)):
         square += input_square(net.active, layer) * delta_square(net, layer)
@@ -228,13 +230,13 @@ def gradient_square(net: Net, table: SparseRows, r: Index) -> Any:
 
 @compiled
 def clipped(net: Net, rate: Any, clip: Any, square: Any) -> Any:
-    """The rate that makes a gradient of this squared norm a step no longer than rate * clip."""
+    """Return the rate at which a gradient of this squared norm makes a step no longer than rate * clip."""
     return rate * net.rows.dtype.type(clip / max(np.float64(clip), np.sqrt(square)))
 
 
 @compiled
 def input_square(inputs: SparseRows, r: Index) -> Any:
-    """|x|^2 + 1."""
+    """Return |x|^2 + 1 for the input x = inputs[r]."""
     square = 0.0
     for t in range(inputs.counts[r] + 1):
         square += np.float64(inputs.values[r, t]) * np.float64(inputs.values[r, t])
@@ -243,7 +245,7 @@ def input_square(inputs: SparseRows, r: Index) -> Any:
 
 @compiled
 def delta_square(net: Net, layer: Index) -> Any:
-    """|d|^2."""
+    """Return |d|^2 for a layer."""
     square = 0.0
     for u in range(net.outputs[layer]):
         square += np.float64(net.deltas[layer, u]) * np.float64(net.deltas[layer, u])
@@ -257,34 +259,37 @@ def delta_square(net: Net, layer: Index) -> Any:
 def keep_step(
     net: Net, layer: Index, inputs: SparseRows, r: Index, deltas: Array, i: Index, j: Index, rate: float
 ) -> None:
-    """Put the step -rate x d' beside a layer as the chunk's term j; x = inputs[r], d = deltas[i]."""
+    """Keep the step -rate x d' beside a layer as pending step j; x = inputs[r], d = deltas[i]."""
     keep_input(net.rows, net.outputs[layer] + j, inputs, r)
-    keep_delta(net.steps, layer * CHUNK + j, deltas, i, net.outputs[layer], rate)
+    keep_delta(net.steps, layer * PENDING + j, deltas, i, net.outputs[layer], rate)
 
 
 @compiled
 def keep_input(rows: Array, column: Index, inputs: SparseRows, r: Index) -> None:
-    """The part of x."""
+    """Write the input x = inputs[r] into a column beside the weights."""
     for t in range(inputs.counts[r] + 1):
         rows[inputs.picks[r, t], column] = inputs.values[r, t]
 
 
 @compiled
 def keep_delta(steps: Array, at: Index, deltas: Array, i: Index, n: Index, rate: float) -> None:
-    """The part of -rate d'."""
+    """Set steps[at] = -rate d for d = deltas[i], n numbers."""
     for u in range(n):
         steps[at, u] = -rate * deltas[i, u]
 
 
 @compiled
 def is_dense(table: SparseRows, r: Index, width: Index) -> bool:
-    """Whether so little of table row r is zero that the whole first layer may as well be visited."""
+    """Return whether so few entries of table row r are zero that visiting the whole first layer costs no more."""
     return bool(2 * table.counts[r] > width)
 
 
 @compiled
-def begin_chunk(net: Net, table: SparseRows, rows: Array) -> None:
-    """Put the inputs of a chunk, a few table rows, beside the first layer, and list the rows that it will change."""
+def begin_steps(net: Net, table: SparseRows, rows: Array) -> None:
+    """Begin the steps on some table rows, at most PENDING: keep their inputs and list the rows that they will change.
+
+    Only the first layer is meant, whose inputs are known before the steps are made.
+    """
     net.size_counts[:] = 0
     for group in range(table.masks.shape[1]):
         column, touched, terms = group * LANES, np.int64(0), where_bits(np.int64(0), np.uint8(0))
@@ -306,7 +311,7 @@ def begin_chunk(net: Net, table: SparseRows, rows: Array) -> None:
 
 @compiled
 def look_ahead(net: Net) -> None:
-    """ahead = the first layer's [x'W_0, x'x_1, ...] for all inputs of the chunk."""
+    """Set ahead = the first layer's [x'W_0, x'x_1, ...] for the inputs of all pending steps, reading W_0 once."""
     vectors = net.widths[0] // LANES
     for v in range(0, vectors - 1, 2):
         look_two_columns(net.ahead, net.rows, net.inputs[0] + 1, net.outputs[0], v * LANES)
@@ -316,7 +321,7 @@ def look_ahead(net: Net) -> None:
 
 @compiled
 def look_two_columns(out: Array, matrix: Array, count: Index, n: Index, column: Index) -> None:
-    """The same in two vectors of columns."""
+    """Set out[j] = sum_p matrix[p, n + j] matrix[p] for j = 0 .. 7, in two vectors of columns."""
     sums, next_sums = zeros(matrix, LIKE_EIGHT), zeros(matrix, LIKE_EIGHT)
     for p in range(count):
         x = splat_eight(matrix, p, n)
@@ -328,7 +333,7 @@ def look_two_columns(out: Array, matrix: Array, count: Index, n: Index, column: 
 
 @compiled
 def look_column(out: Array, matrix: Array, count: Index, n: Index, column: Index) -> None:
-    """The same in one vector of columns."""
+    """Set out[j] = sum_p matrix[p, n + j] matrix[p] for j = 0 .. 7, in one vector of columns."""
     sums = zeros(matrix, LIKE_EIGHT)
     for p in range(count):
         sums = multiply_add_each(load(matrix, p, column), splat_eight(matrix, p, n), sums)
@@ -337,7 +342,7 @@ def look_column(out: Array, matrix: Array, count: Index, n: Index, column: Index
 
 @compiled
 def take(net: Net, j: Index) -> None:
-    """sums[0] = [x'W, ...] for the input of the chunk's term j, from what was computed ahead."""
+    """Set sums[0] = [x'W, ...] for the input of pending step j, from what was computed ahead."""
     for column in range(0, net.widths[0], LANES):
         store(net.sums, 0, column, load(net.ahead, j, column))
     add_steps(net, np.int64(0))
@@ -345,7 +350,10 @@ def take(net: Net, j: Index) -> None:
 
 @compiled
 def keep_steps(net: Net, j: Index, rate: float) -> None:
-    """The same for all layers, with the gradient that was computed last; the first layer's input is there already."""
+    """Keep a step in all layers as pending step j, with the gradient that was computed last.
+
+    The first layer's input is there already.
+    """
     keep_delta(net.steps, j, net.deltas, np.int64(0), net.outputs[0], rate)
     for layer in range(1, len(net.widths)):
         keep_step(net, layer, net.active, layer, net.deltas, layer, j, rate)
@@ -353,14 +361,17 @@ def keep_steps(net: Net, j: Index, rate: float) -> None:
 
 @compiled
 def write_steps(net: Net, beta: float) -> None:
-    """W <- W_0 + beta sum_j x_j v_j' in every layer, and an empty chunk."""
+    """Write the pending steps, W <- W_0 + beta sum_j x_j v_j' in every layer; none is pending afterwards."""
+    # A row is written as a whole, rows[p] += sum_j x_j[p] steps[j], and x_j[p] is part of it, in column n + j. There
+    # steps[j] is -1 and the other steps are 0, so the same sum turns x_j[p] into x_j[p] - x_j[p] = 0: the columns are
+    # empty for the next steps without another pass over the rows.
     for layer in range(len(net.widths)):
         n = net.outputs[layer]
-        for j in range(CHUNK):
+        for j in range(PENDING):
             if beta != 1:
                 for u in range(n):
-                    net.steps[layer * CHUNK + j, u] *= beta
-            net.steps[layer * CHUNK + j, n + j] = -1  # so that the write takes x_j[p] from itself, and leaves 0
+                    net.steps[layer * PENDING + j, u] *= beta
+            net.steps[layer * PENDING + j, n + j] = -1
     rows, steps, sets, picks, counts = net.rows, net.steps, net.terms, net.by_size, net.size_counts
     write_few(rows, steps, net.outputs[0], net.widths[0], sets, picks, 1, counts[1], (0,))
     write_few(rows, steps, net.outputs[0], net.widths[0], sets, picks, 2, counts[2], (0, 0))
@@ -377,7 +388,7 @@ def write_steps(net: Net, beta: float) -> None:
 def write_few(
     rows: Array, steps: Array, n: Index, width: Index, sets: Array, picks: Array, i: Index, count: Index, like: Any
 ) -> None:
-    """rows[p] += sum_j x_j[p] v_j for rows p of the first layer with at most so many terms as `like`."""
+    """Write rows[p] += sum_j x_j[p] v_j for the first layer's rows p in picks[i], each with as many terms as `like`."""
     for t in range(count):
         p = picks[i, t]
         terms = numbers(ORDERS, sets[0, p], 0, like)
@@ -388,21 +399,21 @@ def write_few(
 
 @compiled
 def write_layer(net: Net, layer: Index, picks: Array, i: Index, count: Index) -> None:
-    """rows[p] += sum_j x_j[p] v_j, all terms, for the rows p in picks[i]."""
-    vectors, n, chunk = net.widths[layer] // LANES, net.outputs[layer], numbers(net.chunks, layer, 0, LIKE_EIGHT)
+    """Write rows[p] += sum_j x_j[p] v_j with all terms for the rows p in picks[i]."""
+    vectors, n, pending = net.widths[layer] // LANES, net.outputs[layer], numbers(net.pending, layer, 0, LIKE_EIGHT)
     for v in range(0, vectors - 1, 2):
-        write_two_columns(net.rows, net.steps, chunk, n, picks, i, count, v * LANES)
+        write_two_columns(net.rows, net.steps, pending, n, picks, i, count, v * LANES)
     if vectors % 2:
-        write_column(net.rows, net.steps, chunk, n, picks, i, count, (vectors - 1) * LANES)
+        write_column(net.rows, net.steps, pending, n, picks, i, count, (vectors - 1) * LANES)
 
 
 @compiled
 def write_two_columns(
-    rows: Array, steps: Array, chunk: Any, n: Index, picks: Array, i: Index, count: Index, column: Index
+    rows: Array, steps: Array, pending: Any, n: Index, picks: Array, i: Index, count: Index, column: Index
 ) -> None:
-    """The same in two vectors of columns."""
+    """Write rows[p] += sum_j x_j[p] v_j for the rows p in picks[i], in two vectors of columns."""
     next_column = column + LANES
-    v, next_v = load_rows(steps, chunk, column), load_rows(steps, chunk, next_column)
+    v, next_v = load_rows(steps, pending, column), load_rows(steps, pending, next_column)
     for t in range(count):
         p = picks[i, t]
         x = splat_eight(rows, p, n)
@@ -412,10 +423,10 @@ def write_two_columns(
 
 @compiled
 def write_column(
-    rows: Array, steps: Array, chunk: Any, n: Index, picks: Array, i: Index, count: Index, column: Index
+    rows: Array, steps: Array, pending: Any, n: Index, picks: Array, i: Index, count: Index, column: Index
 ) -> None:
-    """The same in one vector of columns."""
-    v = load_rows(steps, chunk, column)
+    """Write rows[p] += sum_j x_j[p] v_j for the rows p in picks[i], in one vector of columns."""
+    v = load_rows(steps, pending, column)
     for t in range(count):
         p = picks[i, t]
         store(rows, p, column, inner(splat_eight(rows, p, n), v, load(rows, p, column)))
@@ -423,9 +434,9 @@ def write_column(
 
 @compiled
 def forget_steps(net: Net) -> None:
-    """An empty chunk."""
+    """Forget the pending steps."""
     for j in range(len(net.steps)):
-        fill(net.steps, j, net.widths[j // CHUNK], net.rows.dtype.type(0))
+        fill(net.steps, j, net.widths[j // PENDING], net.rows.dtype.type(0))
 
 
 # --- whole vectors of weights: Reptile, EWC, undoing
@@ -433,7 +444,7 @@ def forget_steps(net: Net) -> None:
 
 @compiled
 def copy(net: Net, source: Array, target: Array) -> None:
-    """target = source, two arrays laid out as net.rows."""
+    """Copy one array laid out as net.rows into another."""
     for layer in range(len(net.widths)):
         for p in range(net.firsts[layer], net.firsts[layer] + net.inputs[layer] + 1):
             for j in range(0, net.widths[layer], LANES):
@@ -442,7 +453,7 @@ def copy(net: Net, source: Array, target: Array) -> None:
 
 @compiled
 def reptile(net: Net, before: Array, rate: float, first_layer: Index) -> None:
-    """W <- before + rate (W - before), from a layer on; W goes to before_batch as well."""
+    """Set W <- before + rate (W - before) in all layers from one on, and before_batch to the same."""
     for layer in range(first_layer, len(net.widths)):
         for p in range(net.firsts[layer], net.firsts[layer] + net.inputs[layer] + 1):
             reptile_row(net, before, rate, p, net.widths[layer])
@@ -450,7 +461,7 @@ def reptile(net: Net, before: Array, rate: float, first_layer: Index) -> None:
 
 @compiled
 def reptile_row(net: Net, before: Array, rate: float, p: Index, width: Index) -> None:
-    """The same for one row."""
+    """Set row p of W to before + rate (W - before), and row p of before_batch to the same."""
     new, old = splat(rate), splat(net.rows.dtype.type(1) - rate)
     zero = splat(net.rows.dtype.type(0))
     for j in range(0, width, LANES):
@@ -462,7 +473,7 @@ def reptile_row(net: Net, before: Array, rate: float, p: Index, width: Index) ->
 
 @compiled
 def begin_batch(net: Net) -> None:
-    """before_batch = rows."""
+    """Remember the weights before a batch."""
     if not net.is_copied[0]:
         copy(net, net.rows, net.before_batch)
     net.changed[:] = 0
@@ -470,7 +481,7 @@ def begin_batch(net: Net) -> None:
 
 @compiled
 def reptile_batch(net: Net, rate: float) -> None:
-    """theta <- theta_W0 + beta (theta - theta_W0), in the first layer only where the batch has changed it."""
+    """Set theta <- theta_W0 + beta (theta - theta_W0), in the first layer only in rows that the batch has changed."""
     for group in range(len(net.changed)):
         bits = net.changed[group]
         while bits:
@@ -482,7 +493,7 @@ def reptile_batch(net: Net, rate: float) -> None:
 
 @compiled
 def all_finite(net: Net) -> bool:
-    """Whether every weight is finite: 0 * w is then 0, and NaN otherwise."""
+    """Return whether every weight is finite: then 0 * w is 0, otherwise NaN."""
     zero = net.rows.dtype.type(0)
     size = zero
     for layer in range(len(net.widths)):
@@ -494,7 +505,7 @@ def all_finite(net: Net) -> bool:
 
 @compiled
 def pulled_square(net: Net, pull: PullRows) -> Any:
-    """|gradient + pull|^2, the gradient being the chunk's only term, kept with rate 1."""
+    """Return |gradient + pull|^2, where the gradient is the only pending step, kept with rate 1."""
     square = 0.0
     for layer in range(len(net.widths)):
         n = net.outputs[layer]
@@ -502,16 +513,16 @@ def pulled_square(net: Net, pull: PullRows) -> Any:
             x = net.rows[p, n]
             for u in range(n):
                 towards = pull.twice * (pull.importance[p, u] * net.rows[p, u] - pull.anchor[p, u])
-                total = towards - x * net.steps[layer * CHUNK, u]
+                total = towards - x * net.steps[layer * PENDING, u]
                 square += np.float64(total) * np.float64(total)
     return square
 
 
 @compiled
 def pull_weights(net: Net, pull: PullRows, rate: float, clip: float) -> Any:
-    """EWC's share of a step, W <- W - rate * twice * (F W - F_theta), and the rate of the gradient's: clipped together.
+    """Make EWC's share of a step, W <- W - rate * twice * (F W - F_theta); return the rate for the gradient's share.
 
-    The gradient's own share is left to the chunk, of which it is the only term.
+    With a clip both are shortened together. The gradient's share becomes the only pending step.
     """
     if clip < np.inf:
         keep_steps(net, np.int64(0), net.rows.dtype.type(1))
@@ -542,17 +553,20 @@ def step_each(
     batch: Index,
     own: Index,
 ) -> bool:
-    """One SGD step a row, then theta <- theta_W0 + beta (theta - theta_W0); whether every loss was finite."""
+    """Make one SGD step per row of a batch, then theta <- theta_W0 + beta (theta - theta_W0).
+
+    Return whether every loss was finite. `own` is the incoming example's row, which has a rate of its own.
+    """
     start, end = steps.ends[batch], steps.ends[batch + 1]
     one = net.rows.dtype.type(1)
-    whole = end - start <= CHUNK and pull is None  # the batch is one chunk: beta goes into its only write
+    whole = end - start <= PENDING and pull is None  # one write per batch: beta goes into it
     apart = rates.within != 1 and not whole
     if apart:
         begin_batch(net)
-    size = CHUNK if pull is None else 1
+    size = PENDING if pull is None else 1  # the pull changes all weights at every step, so nothing can wait
     for first in range(start, end, size):
         rows = steps.rows[first : min(first + size, end)]
-        begin_chunk(net, table, rows)
+        begin_steps(net, table, rows)
         dense = is_dense(table, rows[0], net.inputs[0])
         if dense:
             look_ahead(net)
@@ -581,7 +595,7 @@ def step_each(
 def step_together(
     net: Net, table: SparseRows, targets: Targets, steps: Steps, rates: Rates, room: Batch, batch: Index
 ) -> bool:
-    """One SGD step on a batch's weighted loss; whether it was finite."""
+    """Make one SGD step on the weighted loss of a batch; return whether it was finite."""
     start, end = steps.ends[batch], steps.ends[batch + 1]
     depth = len(net.widths)
     for i in range(end - start):
@@ -589,9 +603,9 @@ def step_together(
             return False
         for layer in range(depth):
             save_gradient(net, room, layer, i)
-    for first in range(0, end - start, CHUNK):
-        count = min(CHUNK, end - start - first)
-        begin_chunk(net, table, steps.rows[start + first : start + first + count])
+    for first in range(0, end - start, PENDING):
+        count = min(PENDING, end - start - first)
+        begin_steps(net, table, steps.rows[start + first : start + first + count])
         for j in range(count):
             i = first + j
             rate = rates.memory * steps.shares[start + i]
@@ -605,7 +619,7 @@ def step_together(
 
 @compiled
 def save_gradient(net: Net, room: Batch, layer: Index, i: Index) -> None:
-    """Put a layer's input and delta aside as those of the batch's example i."""
+    """Copy a layer's input and delta into the room as those of the batch's example i."""
     at = layer * room.size + i
     for j in range(0, net.widths[layer], LANES):
         store(room.deltas, at, j, load(net.deltas, layer, j))
@@ -628,13 +642,20 @@ def run_plan(
     room: Batch | None,
     careful: bool,
 ) -> int:
-    """Learn a plan's examples; the number of them that stayed finite.
+    """Learn a plan's examples; return how many were learned before one gave numbers that are not finite.
 
-    With `room`, a batch is one step; without, one step a row. Each combination of None and not None is compiled for
-    itself, when it is first used.
+    Each combination of `pull` and `room`, None or not, is compiled separately when it is first used.
 
-    Being careful, every example is checked and the one that fails is undone. Otherwise only the end is checked: if the
-    result is less than all, some example failed and the weights are of no use.
+    Args:
+        net: The weights, which are changed.
+        table: The inputs of the table's rows.
+        targets: Their targets.
+        steps: The rows to visit.
+        rates: How far steps and Reptile lines go.
+        pull: EWC's penalty, or None.
+        room: Where a batch is one step, room for its gradients; None where a batch is one step per row.
+        careful: Whether to check every example and to undo the one that fails. If not, weights are checked only at the
+            end: if the result is less than all, some example failed and the weights are of no use.
     """
     examples = (len(steps.ends) - 1) // steps.s
     net.is_copied[0] = False
@@ -663,7 +684,15 @@ def run_plan(
 
 @compiled
 def outputs(net: Net, dense: Array, scale: float, one_row: SparseRows, found: Array) -> None:
-    """found[i] = the net's outputs for the input dense[i] / scale."""
+    """Set found[i] to the net's outputs for the input dense[i] / scale.
+
+    Args:
+        net: The weights.
+        dense: (n, inputs) the inputs.
+        scale: What to divide them by.
+        one_row: Room for one sparse row.
+        found: (n, outputs) where the outputs go.
+    """
     last = len(net.widths) - 1
     for i in range(len(dense)):
         pack_row(one_row, np.int64(0), dense, i, scale)

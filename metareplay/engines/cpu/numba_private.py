@@ -1,0 +1,65 @@
+"""Everything here relies on names that numba keeps private; no other module of the package uses such a name.
+
+A later numba may rename them. Nothing breaks then, and results stay the same, bit for bit: without `_nrt` the kernels
+count references and take about twice as long, without `_source_stamp` they are compiled anew by every process, and
+without `_tm_features` they do not use AVX-512's compress instruction. The first two are logged as warnings.
+
+Checked by the tests of this folder with numba 0.60.0 (the oldest that the package allows), 0.65.1 and 0.68.1.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from numba import njit
+from numba.core import cpu
+
+logger = logging.getLogger("metareplay")
+
+
+def cached_njit(function: Callable[..., Any], options: dict[str, Any], stamp: str) -> Any:
+    """Compile a function on its first call and keep the machine code on disk for as long as the stamp stays the same.
+
+    By itself numba discards what is on disk only when the file of the function that is called has changed, not when
+    the file of a function that it calls has.
+
+    Args:
+        function: The Python function.
+        options: The options for `njit`, in addition to those set here.
+        stamp: A word that changes when any of the sources changes.
+    """
+    options = options | _no_reference_counts()
+    made: Any = njit(cache=True, **options)(function)
+    file: Any = getattr(getattr(made, "_cache", None), "_cache_file", None)
+    if hasattr(file, "_source_stamp"):
+        file._source_stamp = stamp
+        return made
+    _warn("this version of numba has no _source_stamp: the CPU engine is compiled anew by every process")
+    return njit(**options)(function)
+
+
+def has_avx512(context: Any) -> bool:
+    """Return whether numba compiles for a CPU with AVX-512; False where numba does not say.
+
+    Args:
+        context: The target context that numba passes to the code generator of an intrinsic.
+    """
+    return "+avx512f" in getattr(context.codegen(), "_tm_features", "")
+
+
+def _no_reference_counts() -> dict[str, Any]:
+    """Return the option that leaves out reference counting: the kernels allocate nothing, so there is nothing to count.
+
+    It halves the time of a step.
+    """
+    if hasattr(getattr(cpu, "CPUTargetOptions", None), "_nrt"):
+        return {"_nrt": False}
+    _warn("this version of numba has no option _nrt: the CPU engine counts references and is slower")
+    return {}
+
+
+@cache
+def _warn(remark: str) -> None:
+    """Log a warning, once."""
+    logger.warning(remark)

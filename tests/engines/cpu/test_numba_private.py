@@ -1,0 +1,122 @@
+"""What the kernels need of numba's private names: that they are used, and what happens where numba lacks one."""
+
+import ast
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from numba.core.registry import cpu_target
+
+from metareplay.engines.cpu import layout, numba_private, steps
+
+FOLDER = Path(layout.__file__).parent
+PACKAGE = "metareplay.engines.cpu"
+
+
+def imports(file: Path) -> Iterator[str]:
+    """Yield what a file imports: modules, and names in them, as "module.name"."""
+    for part in ast.walk(ast.parse(file.read_text())):
+        if isinstance(part, ast.Import):
+            yield from (alias.name for alias in part.names)
+        elif isinstance(part, ast.ImportFrom):
+            yield from (f"{part.module}.{alias.name}" for alias in part.names)
+
+
+def has_kernels(file: Path) -> bool:
+    return any(name.split(".")[0] == "numba" or name == f"{layout.__name__}.compiled" for name in imports(file))
+
+
+def test_every_file_that_kernels_come_from_is_behind_the_stamp() -> None:
+    """Whoever writes compiled functions into a new file, or lets them import from one, must add it to KERNEL_FILES."""
+    found = {file for file in FOLDER.parents[1].rglob("*.py") if has_kernels(file)}
+    assert {file.parent for file in found} == {FOLDER}, "compiled functions belong into engines/cpu"
+    left = found.copy()
+    while left:
+        names = set(imports(left.pop()))
+        new = {
+            file for file in FOLDER.glob("*.py") if any(f"{n}.".startswith(f"{PACKAGE}.{file.stem}.") for n in names)
+        }
+        left |= new - found
+        found |= new
+    assert {file.name for file in found} == set(layout.KERNEL_FILES)
+
+
+def test_each_of_these_files_changes_the_stamp(tmp_path: Path) -> None:
+    stamps = {layout.STAMP}
+    for changed in layout.KERNEL_FILES:
+        folder = tmp_path / changed
+        folder.mkdir()
+        for name in layout.KERNEL_FILES:
+            (folder / name).write_text((FOLDER / name).read_text() + ("# changed" if name == changed else ""))
+        stamps.add(layout.source_stamp(folder))
+    assert len(stamps) == 1 + len(layout.KERNEL_FILES)
+
+
+def test_this_numba_has_all_the_names() -> None:
+    run_plan: Any = steps.run_plan
+    assert run_plan._cache._cache_file._source_stamp == layout.STAMP
+    assert run_plan.targetoptions["_nrt"] is False
+    assert isinstance(cpu_target.target_context.codegen()._tm_features, str)
+
+
+def test_no_other_module_uses_them() -> None:
+    names = ("_source_stamp", "_nrt", "_tm_features")
+    for file in FOLDER.parents[1].rglob("*.py"):
+        if file.name != "numba_private.py":
+            assert not any(name in file.read_text() for name in names), file
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
+    """What was logged; a warning that other tests have seen is given again."""
+    numba_private._warn.cache_clear()
+    with caplog.at_level(logging.WARNING, logger="metareplay"):
+        yield lambda: [record.getMessage() for record in caplog.records]
+    numba_private._warn.cache_clear()
+
+
+def test_without_the_option_references_are_counted(
+    monkeypatch: pytest.MonkeyPatch, warnings: Callable[[], list[str]]
+) -> None:
+    monkeypatch.setattr(numba_private, "cpu", SimpleNamespace())
+    for _ in range(2):
+        made = numba_private.cached_njit(double, {}, "stamp")
+        assert "_nrt" not in made.targetoptions
+    assert len(warnings()) == 1
+    assert "no option _nrt" in warnings()[0]
+
+
+def test_without_the_stamp_nothing_is_kept_on_disk(
+    monkeypatch: pytest.MonkeyPatch, warnings: Callable[[], list[str]]
+) -> None:
+    given: list[dict[str, Any]] = []
+
+    def another_njit(**options: Any) -> Callable[[Any], Any]:
+        given.append(options)
+        return lambda function: function  # it has no _cache
+
+    monkeypatch.setattr(numba_private, "njit", another_njit)
+    assert numba_private.cached_njit(double, {"nogil": True}, "stamp")(4) == 8
+    assert given == [{"cache": True, "nogil": True, "_nrt": False}, {"nogil": True, "_nrt": False}]
+    assert len(warnings()) == 1
+    assert "no _source_stamp" in warnings()[0]
+
+
+@pytest.mark.parametrize(
+    ("codegen", "found"),
+    [
+        (SimpleNamespace(_tm_features="+avx2,+avx512f"), True),
+        (SimpleNamespace(_tm_features="+avx2,-avx512f"), False),
+        (SimpleNamespace(), False),
+    ],
+    ids=["with", "without", "not said"],
+)
+def test_avx512(codegen: Any, found: bool) -> None:
+    assert numba_private.has_avx512(SimpleNamespace(codegen=lambda: codegen)) is found
