@@ -16,6 +16,7 @@ from torch.nn import functional
 
 import metareplay as mr
 from metareplay._core.draws import Draws, Purpose
+from metareplay.engines.choose import EngineName
 
 FILE = Path(__file__).with_name("chunked_form.py")
 PAGE = Path(__file__).parents[3] / "docs" / "architecture.md"
@@ -74,7 +75,7 @@ def test_it_equals_a_literal_loop_of_sgd_steps(size: int, batches: int, rate: fl
 
 @pytest.mark.parametrize("engine", ["torch", "cpu"])
 @pytest.mark.parametrize("k", [3, 21])
-def test_it_equals_the_engines(engine: str, k: int) -> None:
+def test_it_equals_the_engines(engine: EngineName, k: int) -> None:
     """A whole run of MER whose memory has room for all examples, so that slot i holds example i."""
     xs, ys = examples(40)
     learner = mr.MER(net(), memory=mr.Reservoir(40), lr=0.1, beta=0.3, s=2, k=k, seed=5, engine=engine)
