@@ -1,4 +1,4 @@
-"""A learner's own options on the command line: made from its fields, explained by its docstring."""
+"""A learner's own options on the command line, made from its fields and explained by its docstring."""
 
 import inspect
 import re
@@ -37,7 +37,7 @@ def learner_options(kinds: Sequence[type[Learner]]) -> list[inspect.Parameter]:
 
 
 def _help(name: str, having: list[type[Learner]], all_kinds: int) -> str:
-    """Explain an option: what each learner's docstring says of it, and which learners have it."""
+    """Explain an option: what each learner's docstring says about it, and which learners have it."""
     said: dict[str, list[str]] = {}
     for kind in having:
         said.setdefault(documented(kind).get(name, ""), []).append(name_of(kind))
@@ -48,14 +48,17 @@ def _help(name: str, having: list[type[Learner]], all_kinds: int) -> str:
     return " ".join(f"{', '.join(names)}: {text}" for text, names in said.items())
 
 
-def documented(kind: type[Any]) -> dict[str, str]:
-    """Return what a class's docstring says of each of its parameters.
+def documented(thing: object) -> dict[str, str]:
+    """Return what the docstring of a class or function says about each of its parameters.
+
+    Args:
+        thing: A class or function whose docstring has a section `Args:`.
 
     >>> from metareplay import MER
     >>> documented(MER)["s"]
     'Batches per incoming example.'
     """
-    text = inspect.cleandoc(kind.__doc__ or "")
+    text = inspect.cleandoc(thing.__doc__ or "")
     section = re.search(r"^Args:\n((?:    .*\n|\n)*)", text + "\n", flags=re.MULTILINE)
     entries = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", section.group(1) if section else "", flags=re.MULTILINE)
     return {name: " ".join(said.split()) for name, said in entries}

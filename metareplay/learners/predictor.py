@@ -1,4 +1,4 @@
-"""A model with its loss and its engine: checks what it is given, predicts. Everything that trains stands on this."""
+"""A model with its loss and its engine, the base of everything that trains: it checks its inputs and predicts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import Field, dataclass, field, fields
@@ -27,11 +27,12 @@ class Predictor:
         model: Any torch module; it always holds the current weights.
         lr: alpha, the SGD rate.
         seed: Decides every draw.
-        loss: The loss of (outputs, targets), a mean over the batch. None: cross-entropy, or squared error for
-            regression.
+        loss: The loss of (outputs, targets), a mean over the batch. None for cross-entropy, or squared error if
+            `regression` is set.
         regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
-        clip: Scale any gradient whose norm is above this down to it. None, as in the paper: do not.
-        engine: Who does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest that can.
+        clip: Scale any gradient with a larger norm down to this norm. None, as in the paper, turns clipping off.
+        engine: What does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest of these
+            that supports the model.
     """
 
     model: nn.Module = field(kw_only=False)
@@ -68,11 +69,11 @@ class Predictor:
         self._outputs: torch.Size | None = None  # shape of one output
 
     def make_objective(self) -> Objective:
-        """Make what every step minimises. Override it for an objective of your own."""
+        """Make the objective that every step minimises. Override this for an objective of your own."""
         return Supervised(self.loss or default_loss(self.regression), self.regression, clip=self.clip)
 
     def make_optimizer(self, theta: nn.Parameter) -> torch.optim.Optimizer | None:
-        """Make the optimizer that takes the steps. Override it for another one than plain SGD, which is None.
+        """Make the optimizer that takes the steps; None for plain SGD. Override this for another one.
 
         Args:
             theta: All trainable weights as one flat vector.
@@ -121,12 +122,12 @@ class Predictor:
 
     @final
     def expect(self, xs: Tensor) -> None:
-        """From now on, accept only inputs that look like these: what a restored learner knows from its table."""
+        """Accept only inputs of this shape and dtype from now on; a restored learner knows them from its table."""
         self._checks.expect(xs)
 
     @final
     def _forward(self, xs: Tensor, tasks: Tensor) -> Tensor:
-        """Compute outputs in evaluation mode; report a model that cannot take the inputs in one line."""
+        """Compute outputs in evaluation mode; raise a one-line InputError if the model cannot take the inputs."""
         try:
             outputs = self.chosen_engine.outputs(xs, tasks)
         except MetareplayError:
