@@ -9,12 +9,18 @@ from metareplay._core.files import write_atomically
 from metareplay.errors import MetareplayError, PicturesMissingError
 from metareplay.experiments.record import Record
 
-RARE: Final = 1e-4  # shares of dot products too small to show
-LINEAR: Final = 0.001  # dot products as small as this are shown on a linear scale, larger ones on a logarithmic
+RARE: Final = 1e-4  # smaller shares of dot products are not shown
+LINEAR: Final = 0.001  # up to this size dot products are shown on a linear scale, above it on a logarithmic scale
 
 
 def plot_tasks(records: dict[str, Record], path: Path, title: str) -> None:
-    """Each task's accuracy just after it was learned (dotted) and at the end of the stream, learner by learner."""
+    """Draw each task's accuracy just after it was learned (dotted) and at the end of the stream, for each learner.
+
+    Args:
+        records: The records to show, by name.
+        path: The picture to write; its ending says in which format.
+        title: Its title.
+    """
     figure = new_figure(8, 4.5)
     axes = figure.add_subplot()
     for number, (name, record) in enumerate(records.items()):
@@ -33,7 +39,13 @@ def plot_tasks(records: dict[str, Record], path: Path, title: str) -> None:
 
 
 def plot_alignment(records: dict[str, Record], path: Path, title: str) -> None:
-    """Dot products of gradients along the stream, a panel a record, and their histograms over the whole of it."""
+    """Draw dot products of gradients along the stream, one panel per record, and their histograms over all of it.
+
+    Args:
+        records: The records to show, by name; they were made with `alignment`.
+        path: The picture to write; its ending says in which format.
+        title: Its title.
+    """
     found = {name: _measured(name, record) for name, record in records.items()}
     figure = new_figure(2.5 + (6 if len(records) == 1 else 4.5) * len(records), 4.5)
     *panels, last = figure.subplots(1, len(records) + 1, sharey=True, width_ratios=[5] * len(records) + [1.2])
@@ -60,9 +72,14 @@ def plot_alignment(records: dict[str, Record], path: Path, title: str) -> None:
 
 
 def plot_matrices(records: dict[str, Record], path: Path, title: str) -> None:
-    """The accuracy of every task after every task, a panel a record: forgetting is a row that fades.
+    """Draw the accuracy of every task after every task, one panel per record; forgetting shows as a row that fades.
 
-    A task has been learned to the right of the white steps; grey: not measured.
+    A task has been learned to the right of the white steps. What was not measured is grey.
+
+    Args:
+        records: The records to show, by name.
+        path: The picture to write; its ending says in which format.
+        title: Its title.
     """
     figure = new_figure(1.5 + 3.2 * len(records), 4)
     panels = figure.subplots(1, len(records), sharey=True, squeeze=False)[0]
@@ -82,7 +99,7 @@ def plot_matrices(records: dict[str, Record], path: Path, title: str) -> None:
 
 
 def _ticks(tasks: int) -> list[int]:
-    """Which tasks to number along an axis: the first and at most ten others."""
+    """Return which tasks to number along an axis: the first and at most ten others."""
     step = 1 if tasks <= 10 else 5 * -(-tasks // 50)
     return sorted({1, *range(step, tasks + 1, step)})
 
@@ -94,14 +111,14 @@ def _measured(name: str, record: Record) -> dict[str, Any]:
 
 
 def _reach(found: dict[str, Any]) -> float:
-    """The size of the largest dot products that are not rare."""
+    """Return the size of the largest dot products that are not rare."""
     edges, common = np.abs(found["edges"]), np.array(found["counts"][1:-1]) > RARE * found["count"]
     ends = [abs(value) for q in ("5", "95") for value in found["quantiles"][q] if value is not None]
     return float(max(LINEAR, *ends, *edges[1:][common].tolist(), *edges[:-1][common].tolist()))
 
 
 def _along(axes: Any, found: dict[str, Any], colour: str) -> None:
-    """Median, mean and two bands, a point a span of the stream; faint lines where the task changes."""
+    """Draw median, mean and two bands, one point per span of the stream; faint lines show changes of the task."""
     for change in found["changes"]:
         axes.axvline(change, color="black", alpha=0.13, linewidth=0.7)
     bounds = np.array(found["bounds"])
@@ -115,7 +132,12 @@ def _along(axes: Any, found: dict[str, Any], colour: str) -> None:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """Make an empty figure; explain what to install where matplotlib is missing."""
+    """Make an empty figure; if matplotlib is missing, raise PicturesMissingError, which says what to install.
+
+    Args:
+        width: The width in inches.
+        height: The height in inches.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -124,6 +146,11 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def save_figure(figure: Any, path: Path) -> None:
-    """Write a figure, whole or not at all."""
+    """Write a figure, whole or not at all.
+
+    Args:
+        figure: The figure.
+        path: The picture to write; its ending says in which format.
+    """
     with write_atomically(path) as file:
         figure.savefig(file, format=path.suffix.removeprefix("."))

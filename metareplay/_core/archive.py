@@ -1,7 +1,7 @@
 """Tensors and plain JSON values in one safe file.
 
-A NumPy archive (a zip of plain arrays, each with its checksum) with one JSON text inside it; nothing is pickled. It is
-written whole or not at all.
+The file is a NumPy archive (a zip of plain arrays, each with its checksum) with one JSON text inside it. Nothing is
+pickled, and the file is written whole or not at all.
 """
 
 import json
@@ -38,7 +38,7 @@ def write_archive(path: Path, about: dict[str, Any], tensors: dict[str, Tensor])
 
 
 def read_archive(path: Path, needed: tuple[str, ...] = ()) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Read what `write_archive` wrote; anything else raises CheckpointError.
+    """Read a file that `write_archive` wrote; raise CheckpointError if it is anything else.
 
     Args:
         path: The file to read.
@@ -55,7 +55,7 @@ def read_archive(path: Path, needed: tuple[str, ...] = ()) -> tuple[dict[str, An
     except FileNotFoundError as error:
         raise CheckpointError(f"no checkpoint at {path}: check the path") from error
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise CheckpointError(f"{path} is damaged or is no metareplay checkpoint: use an earlier one") from error
+        raise CheckpointError(f"{path} is damaged or not a metareplay checkpoint: use an earlier one") from error
     if version != FORMAT:
         made_by = about.get("metareplay")
         raise CheckpointError(
@@ -64,17 +64,17 @@ def read_archive(path: Path, needed: tuple[str, ...] = ()) -> tuple[dict[str, An
     missing = [name for name in (*needed, "dtypes") if name not in about]
     missing += [name for name in about.get("dtypes", ()) if name not in arrays]
     if missing:
-        raise CheckpointError(f"{path} is damaged, {missing[0]} is missing: use an earlier one")
+        raise CheckpointError(f"{path} is damaged ({missing[0]} is missing): use an earlier one")
     return about, {name: _tensor(arrays[name], dtype) for name, dtype in about["dtypes"].items()}
 
 
 def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names begin with a prefix, without it."""
+    """Return the tensors whose names begin with a prefix, under their names without the prefix."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def _array(value: Tensor) -> NDArray[Any]:
-    """Convert to NumPy; dtypes that it does not have (bfloat16) as their bits."""
+    """Convert to NumPy; bfloat16, which NumPy does not have, is stored as its bits."""
     value = value.detach().cpu().contiguous()
     return (value.view(torch.int16) if value.dtype == torch.bfloat16 else value).numpy()
 

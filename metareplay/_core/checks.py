@@ -1,4 +1,4 @@
-"""Options checked once, with an error that says what to do."""
+"""Checks of options, which are made once, with errors that say what to do."""
 
 import math
 import operator
@@ -23,24 +23,24 @@ def real(name: str, value: object) -> float:
 
 
 def check_rate(name: str, value: float) -> None:
-    """Refuse a learning rate that is not a positive number."""
+    """Raise InputError for a learning rate that is not a positive number."""
     if not (math.isfinite(real(name, value)) and value > 0):
         raise InputError(f"{name}={value}: use a positive number")
 
 
 def check_share(name: str, value: float) -> None:
-    """Refuse a Reptile rate outside 0 < rate <= 1: it says how far to go from the old weights to the new ones."""
+    """Raise InputError for a Reptile rate outside 0 < rate <= 1: it is the share of the way from old to new weights."""
     if not 0 < real(name, value) <= 1:
         raise InputError(f"{name}={value}: a Reptile rate goes part of the way or all of it; use 0 < {name} <= 1")
 
 
 def check_strength(value: float) -> None:
-    """Refuse a strength, the weight of a term in a sum, that is not a number from 0 up."""
+    """Raise InputError for a strength (the weight of a term in a sum) that is negative or not a number."""
     if not 0 <= real("strength", value) < math.inf:
-        raise InputError(f"strength={value}: use a number from 0 up")
+        raise InputError(f"strength={value}: use a number of at least 0")
 
 
 def check_count(name: str, value: int, meaning: str) -> None:
-    """Refuse a number of things that is not a whole number of at least one."""
+    """Raise InputError for a number of things that is not a whole number of at least one."""
     if whole(name, value) < 1:
         raise InputError(f"{name}={value}: {meaning}; use {name} >= 1")

@@ -13,7 +13,7 @@ from metareplay._core.draws import Ints
 class Columns:
     """Hold some examples, one row each, as named columns.
 
-    Every example has an input `x`, a target `y` and a `task` (-1 where none was given). A learner may add columns of
+    Every example has an input `x`, a target `y` and a `task` (-1 if none was given). A learner may add columns of
     its own: an action and a reward, a weight, stored logits.
 
     Args:
@@ -40,11 +40,20 @@ class Columns:
         return iter(self._columns.items())
 
     def part(self, start: int, end: int) -> "Columns":
-        """Return the examples from `start` up to, but not including, `end`."""
+        """Return the examples from `start` up to, but not including, `end`.
+
+        Args:
+            start: The first example.
+            end: The example after the last one.
+        """
         return Columns({name: values[start:end] for name, values in self._columns.items()})
 
     def pieces(self, size: int) -> "list[Columns]":
-        """Cut the examples into pieces of at most `size`."""
+        """Cut the examples into pieces of at most `size`.
+
+        Args:
+            size: The largest number of examples in a piece.
+        """
         return [self.part(start, start + size) for start in range(0, len(self), size)]
 
     def by_task(self) -> "list[Columns]":

@@ -1,8 +1,8 @@
 """Random draws as a pure function of (seed, purpose, example, draw number).
 
-Nothing has to be advanced or saved: the 7th draw for example 1000 is the same number whether the stream came one by
-one, in chunks, or was resumed there, and whichever engine asks. The function is SplitMix64 (Steele, Lea and Flood,
-OOPSLA 2014), addressed by position.
+Nothing has to be advanced or saved: the 7th draw for example 1000 is the same number whether the examples came one by
+one or in chunks, or the stream was resumed there, and whichever engine asks for it. The function is SplitMix64
+(Steele, Lea and Flood, OOPSLA 2014), addressed by position.
 """
 
 from enum import IntEnum
@@ -66,11 +66,11 @@ class Draws:
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def word(self, purpose: Purpose, example: int) -> int:
-        """Draw one 63-bit number for one example: a seed for another generator."""
+        """Draw one 63-bit number for one example, to seed another generator with."""
         return int(self._states(purpose, np.array([example], np.uint64))[0] >> np.uint64(1))
 
     def key(self, purpose: Purpose) -> int:
-        """Return what the draws of a purpose start from: for code that reproduces them elsewhere, such as on a GPU."""
+        """Return what the draws of a purpose start from, for code that reproduces them elsewhere, such as on a GPU."""
         return int(self._keys[purpose][0])
 
     def _states(self, purpose: Purpose, examples: _Words) -> _Words:
@@ -85,5 +85,5 @@ def _mix(words: _Words) -> _Words:
 
 
 def below(fractions: Fractions, high: int | Ints) -> Ints:
-    """Return whole numbers in [0, high), floor(u * high): uniform up to a bias below high / 2**53."""
+    """Return floor(u * high), whole numbers in [0, high); they are uniform up to a bias below high / 2**53."""
     return (fractions * high).astype(np.int64)

@@ -13,7 +13,10 @@ from metareplay.errors import MetareplayError
 def write_atomically(path: Path) -> Iterator[BinaryIO]:
     """Open a file beside `path` for writing; it takes the name `path` only once all of it is on disk.
 
-    A full disk, a kill or an error leaves what was at `path` before untouched.
+    If the disk is full, the process is killed or an error is raised, whatever was at `path` before stays as it was.
+
+    Args:
+        path: The file to write.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -39,7 +42,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def exists(path: Path) -> bool:
-    """Return whether there is such a file; False where we may not even look."""
+    """Return whether a file exists; False if we are not allowed to look."""
     try:
         return path.exists()
     except OSError:
@@ -47,7 +50,7 @@ def exists(path: Path) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Delete a file if it is there."""
+    """Delete a file if it exists."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

@@ -1,6 +1,7 @@
-"""Plans: what to do with a piece of the stream, as integers. Drawn first; an engine computes afterwards.
+"""Plans: what to do with a piece of the stream, as integers. They are drawn first; then an engine computes.
 
-In Algorithms 1 and 3 to 7 neither what is stored nor what is drawn depends on the weights, so both are settled here.
+In Algorithms 1 and 3 to 7 neither what is stored nor what is drawn depends on the weights, so a plan can say
+both in advance.
 """
 
 from dataclasses import dataclass
@@ -75,6 +76,10 @@ class Plan:
         return Plan(incoming + each[:n], each, 1, slots, Rates(memory=rate, current=rate), first, incoming)
 
     def batches(self, example: int) -> list[Ints]:
-        """Return the rows of each batch of one example."""
+        """Return the rows of each batch of one example.
+
+        Args:
+            example: The example's number in the plan, counted from 0.
+        """
         ends = self.ends[example * self.s : (example + 1) * self.s + 1]
         return [self.rows[start:end] for start, end in pairwise(ends.tolist())]

@@ -12,7 +12,7 @@ from metareplay._core.draws import Ints
 
 
 class Column(ABC):
-    """One column of a table. Implementations decide where its values live: in RAM, on a GPU, on disk."""
+    """Hold one column of a table. Implementations decide where its values live: in RAM, on a GPU or on disk."""
 
     @abstractmethod
     def gather(self, rows: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ class Column(ABC):
 
 
 class Storage(ABC):
-    """Where the columns of a table are kept."""
+    """Make the columns of a table, and so decide where they are kept."""
 
     @abstractmethod
     def column(self, name: str, rows: int, like: Tensor) -> Column:
@@ -48,7 +48,7 @@ class Storage(ABC):
 
 @final
 class TensorColumn(Column):
-    """A column that is one preallocated tensor, in the dtype of the data (images stay uint8).
+    """Hold a column as one preallocated tensor, in the dtype of the data (images stay uint8).
 
     Args:
         rows: How many rows it has.
@@ -80,7 +80,7 @@ class TensorStorage(Storage):
         self._device = device
 
     def column(self, name: str, rows: int, like: Tensor) -> TensorColumn:
-        """Make an empty column; task ids stay on the CPU, where plans and models choose by them."""
+        """Make an empty column. Task ids stay on the CPU, where plans are made and parts of models are chosen."""
         return TensorColumn(rows, like, torch.device("cpu") if name == "task" else self._device)
 
 
@@ -88,8 +88,8 @@ class TensorStorage(Storage):
 class Table:
     """Hold examples by row: rows 0 .. capacity - 1 are memory slots, row capacity + i is the i-th incoming example.
 
-    Plans name examples by row, so that an engine needs this table and integers, nothing else. Engines read with
-    `gather`; where the values live is the storage's business.
+    Plans name examples by row, so an engine needs only this table and integers. Engines read with `gather`; the storage
+    decides where the values live.
 
     Args:
         capacity: How many memory slots there are.
@@ -100,7 +100,9 @@ class Table:
 
     def __init__(self, capacity: int, room: int, like: Columns, storage: Storage) -> None:
         self.capacity = capacity
-        self.writes = np.zeros(capacity + room, np.int64)  # of each row: lets caches detect stale copies
+        self.writes = np.zeros(
+            capacity + room, np.int64
+        )  # how often each row was written; lets caches detect stale copies
         self._storage = storage
         self._columns: dict[str, Column] = {}
         self._shapes: dict[str, torch.Size] = {}
@@ -125,7 +127,7 @@ class Table:
         return self._shapes[name]
 
     def gather(self, rows: Tensor) -> Columns:
-        """Return a copy of these rows, all columns.
+        """Return a copy of all columns of these rows.
 
         Args:
             rows: Row numbers (int64), in any order, repeated or not.
@@ -144,7 +146,7 @@ class Table:
             self._columns[name].write(rows, values)
 
     def keep(self, slots: Ints) -> None:
-        """Copy the i-th incoming example into slots[i] (-1: nowhere); of several for one slot the last one stays."""
+        """Copy the i-th incoming example into slots[i], unless that is -1. Of several in one slot the last stays."""
         last = {int(slot): self.capacity + i for i, slot in enumerate(slots) if slot >= 0}
         if last:
             to, source = torch.tensor([*last.keys()], device="cpu"), torch.tensor([*last.values()], device="cpu")
@@ -153,7 +155,7 @@ class Table:
                 column.write(to, column.gather(source))
 
     def fill(self, name: str, rows: Tensor, values: Tensor) -> None:
-        """Write values of one column, which is made if the table does not have it yet.
+        """Write values into one column, which is added if the table does not have it yet.
 
         Args:
             name: The column's name.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def deviation(values: Sequence[float]) -> float | None:
-    """The standard deviation of a sample (n - 1); None of fewer than two values, or if one is NaN.
+    """Return the standard deviation of a sample (n - 1); None for fewer than two values, or if one is NaN.
 
     >>> deviation([80.0, 82.0]), deviation([79.25])
     (1.4142135623730951, None)
@@ -17,7 +17,11 @@ def deviation(values: Sequence[float]) -> float | None:
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
-    """Mean and, of several, the standard deviation (of the sample, n - 1).
+    """Return the mean as text, followed by the standard deviation (of the sample, n - 1) if there are several values.
+
+    Args:
+        values: The numbers.
+        digits: How many decimal places to show.
 
     >>> spread([80.0, 82.0]), spread([79.25])
     ('81.00 ± 1.41', '79.25')
@@ -28,7 +32,7 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time that people read.
+    """Return a length of time as people write it.
 
     >>> duration(0.31), duration(75), duration(7380)
     ('0.3 s', '1 min 15 s', '2 h 3 min')

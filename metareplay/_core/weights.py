@@ -36,7 +36,7 @@ class Weights:
         self._take()
 
     def _take(self) -> None:
-        """Make one vector of the module's parameters, and views of it of the parameters."""
+        """Copy the module's parameters into one vector, and make the parameters views of it."""
         named = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         kinds = {(p.dtype, p.device) for p in named.values()}
         if len(kinds) != 1:
@@ -57,7 +57,8 @@ class Weights:
 
         Returns:
             A function that carries a flat vector of the old layout (an optimizer's moment, for instance) over to the
-            new one: values of parameters that still exist stay, of a resized one the common corner, and the rest is 0.
+            new one. Parameters that still exist keep their values, a resized one keeps those of the corner that both
+            sizes share, and everything else is 0.
         """
         shapes = {name: p.shape for name, p in zip(self._names, self._parameters, strict=True)}
         self._take()
@@ -80,7 +81,7 @@ class Weights:
         self.gradient.zero_()
 
     def check(self) -> None:
-        """Refuse to go on if the model was moved or its parameters were replaced behind our back."""
+        """Raise InputError if the model was moved, or its parameters replaced, outside `rebuild`."""
         at = self.theta.data_ptr()
         now = [p for p in self.module.parameters() if p.requires_grad]
         for number, parameter in enumerate(self._parameters):

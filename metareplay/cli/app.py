@@ -1,4 +1,4 @@
-"""The command line: reads options and shows results; it holds no logic of its own."""
+"""The command line. It reads options and shows results, and has no logic of its own."""
 
 import sys
 
@@ -26,7 +26,7 @@ def make_app(words: list[str]) -> typer.Typer:
     """Make the command line.
 
     Args:
-        words: What was typed; a learner of the user's own among them brings its options.
+        words: What was typed; if it names a learner of the user's own, that learner's options are added.
     """
     app = typer.Typer(
         name="metareplay",
@@ -44,8 +44,8 @@ def make_app(words: list[str]) -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command line; every error is one line on standard error and exit code 2."""
-    torch.set_num_threads(1)  # the paper's networks are small; the same numbers on any number of cores
+    """Run the command line; every error is one line on standard error, with exit code 2."""
+    torch.set_num_threads(1)  # the paper's networks are small, and numbers must not depend on the number of cores
     words = sys.argv[1:]
     try:
         code = make_app(words)(words or ["--help"], standalone_mode=False)
@@ -56,5 +56,5 @@ def main() -> None:
     except typer.TyperException as error:
         fail(f"{error.format_message().rstrip('.')}; see metareplay --help")
     if code == INTERRUPTED:
-        remark("metareplay: interrupted; give the same command again to go on")
+        remark("metareplay: interrupted; give the same command again to continue")
     sys.exit(code if isinstance(code, int) else 0)

@@ -20,12 +20,14 @@ FLEET = "fleet"
 def bench(
     engine: Annotated[str, typer.Option(help="auto, torch, cpu or cuda: the engine to time.")] = "auto",
     on: Annotated[str | None, typer.Option(help="fleet: time many runs at once on one GPU.")] = None,
-    rounds: Annotated[int, typer.Option(help="Turns that each side takes; medians are shown.")] = 7,
-    seconds: Annotated[float, typer.Option(help="Seconds that one turn takes.")] = 0.5,
-    quick: Annotated[bool, typer.Option("--quick", help="Time only the first setting, briefly: does it work?")] = False,
+    rounds: Annotated[int, typer.Option(help="How many turns each side takes; medians are shown.")] = 7,
+    seconds: Annotated[float, typer.Option(help="How many seconds one turn takes.")] = 0.5,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Time only the first setting, briefly, to see that it works.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Time the steps of an engine against a clean torch loop, in turns; or the steps of a fleet against its floor."""
+    """Time the steps of an engine and of a clean torch loop in turns, or those of a fleet against a lower bound."""
     benchmark, effort = _benchmark(engine, on), Effort(rounds, seconds)
     with aside.status("timing") as status:
         found = benchmark.run(QUICK if quick else effort, status.update)

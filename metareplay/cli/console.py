@@ -1,4 +1,4 @@
-"""Where the command line prints: results on standard output, everything else on standard error."""
+"""Printing: results go to standard output, everything else to standard error."""
 
 import json
 import sys
@@ -7,12 +7,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-shown = Console()  # results
-aside = Console(stderr=True)  # progress and remarks
+shown = Console(emoji=False)  # results
+aside = Console(stderr=True, emoji=False)  # progress and remarks
 
 
 def remark(text: str) -> None:
-    """Print a remark beside the results, as it is."""
+    """Print a remark on standard error, without any formatting."""
     aside.print(text, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""`metareplay data`: datasets."""
+"""`metareplay data`: download datasets."""
 
 from typing import Annotated
 
@@ -8,19 +8,19 @@ from metareplay import data as datasets
 from metareplay.cli.console import remark, shown
 from metareplay.experiments.names import IMAGES_BY_NAME
 
-data_app = typer.Typer(help="Datasets: fetch them once, see where they are.")
+data_app = typer.Typer(help="Fetch datasets once, and see where they are.")
 
 
 @data_app.callback()
 def data() -> None:
-    """Fetch datasets once, see where they are."""
+    """Fetch datasets once, and see where they are."""
 
 
 @data_app.command()
 def fetch(
     names: Annotated[list[str] | None, typer.Argument(help=f"Any of: {', '.join(IMAGES_BY_NAME)}.")] = None,
 ) -> None:
-    """Download datasets into the cache, checked; what is already there is not downloaded again."""
+    """Download datasets into the cache and verify them; what is already there is not downloaded again."""
     for name in names or ["mnist"]:
         folder = datasets.fetch(name, report=remark)
         shown.print(f"{name}: {folder}", highlight=False, soft_wrap=True)

@@ -13,7 +13,7 @@ from metareplay.experiments import Experiment
 from metareplay.paper.best import best
 from metareplay.plots import plot_tasks
 
-SHOWN = {"GEM": "gem", "MER": "mer", "ER": "er", "EWC": "ewc", "Online": "online"}  # the longest first
+SHOWN = {"GEM": "gem", "MER": "mer", "ER": "er", "EWC": "ewc", "Online": "online"}  # the one that takes longest first
 STREAM = "rotations"
 PICTURE = Path("accuracy.png")
 
@@ -26,7 +26,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the records and the picture.")] = Path("demo"),
     jobs: Jobs = "auto",
 ) -> None:
-    """Run online learning, EWC, GEM, ER and MER on MNIST Rotations, the paper's setting: a table and a picture."""
+    """Run online learning, EWC, GEM, ER and MER on MNIST Rotations as in the paper; show a table and draw a picture."""
     wanted = experiments(tasks, examples, memory, seed)
     with bars(aside) as watcher:
         runner = runner_at("threads", jobs, rest_on_threads=False)
@@ -39,7 +39,7 @@ def demo(
 
 
 def experiments(tasks: int, examples: int, memory: int, seed: int) -> dict[str, Experiment]:
-    """Return what the demo runs: the paper's best settings for each learner.
+    """Return what the demo runs: each learner with the paper's best settings.
 
     Args:
         tasks: Tasks in the stream.

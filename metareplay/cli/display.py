@@ -12,7 +12,12 @@ from metareplay.paper.results import Result, metric_name, ours, published, remar
 
 
 def table(groups: dict[str, list[Record]], title: str) -> Table:
-    """A row a group of records (the seeds of one setting): RA, LA, BTI, FTI, mean dot product if measured, and time."""
+    """Make a table with one row per group of records: RA, LA, BTI, FTI, the mean dot product if measured, and time.
+
+    Args:
+        groups: The records of the seeds of each setting, by name.
+        title: The title of the table.
+    """
     aligned = any(record.alignment for records in groups.values() for record in records)
     caption = "percent; RA retained, LA learning, BTI backward, FTI forward"
     caption += "\ndot: mean dot product of an example's gradient with past ones" if aligned else ""
@@ -30,7 +35,12 @@ def table(groups: dict[str, list[Record]], title: str) -> Table:
 
 
 def paper_table(title: str, found: Sequence[Result]) -> Table:
-    """A table of the paper: in each cell our number, the paper's below it, the difference and the verdict."""
+    """Make a table of the paper: each cell has our number, below it the paper's, the difference and the verdict.
+
+    Args:
+        title: The title of the table.
+        found: Our numbers.
+    """
     rows = Table(title=title, title_justify="left", show_lines=True)
     rows.add_column("model", no_wrap=True)
     rows.add_column("memory", justify="right")
@@ -57,7 +67,7 @@ def bench_table(sheet: Sheet) -> Table:
     """Draw a table of a benchmark: text on the left, numbers on the right.
 
     Args:
-        sheet: What the table says.
+        sheet: The content of the table.
     """
     rows = Table(title=sheet.title, caption=sheet.note or None, title_justify="left", caption_justify="left")
     for column in sheet.columns:

@@ -1,4 +1,4 @@
-"""A learner's own options on the command line: made from its fields, explained by its docstring."""
+"""A learner's own options on the command line, made from its fields and explained by its docstring."""
 
 import inspect
 import re
@@ -11,6 +11,7 @@ import typer
 from metareplay.experiments.experiment import NOT_OPTIONS
 from metareplay.experiments.names import name_of
 from metareplay.learners import Learner
+from metareplay.learners.predictor import option_types
 
 NOT_TYPED = {"loss", "regression"}  # options that cannot be given as a word, or make no sense on these streams
 
@@ -24,20 +25,20 @@ def learner_options(kinds: Sequence[type[Learner]]) -> list[inspect.Parameter]:
     """Return one parameter for each option that any of these learners has.
 
     Args:
-        kinds: The learners.
+        kinds: The learners; of an option that several have, the first one says the type.
     """
     found: dict[str, inspect.Parameter] = {}
     for name in dict.fromkeys(name for kind in kinds for name in option_names(kind)):
         having = [kind for kind in kinds if name in option_names(kind)]
-        types = {next(one.type for one in fields(kind) if one.name == name) for kind in having}
-        value: Any = int if types == {int} else float if types <= {float, float | None} else str
+        kind = option_types(having[0])[name]
+        value: Any = kind if kind in (int, bool) else float if kind in (float, float | None) else str
         annotation = Annotated[value | None, typer.Option(help=_help(name, having, len(kinds)))]
         found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
     return list(found.values())
 
 
 def _help(name: str, having: list[type[Learner]], all_kinds: int) -> str:
-    """Explain an option: what each learner's docstring says of it, and which learners have it."""
+    """Explain an option: what each learner's docstring says about it, and which learners have it."""
     said: dict[str, list[str]] = {}
     for kind in having:
         said.setdefault(documented(kind).get(name, ""), []).append(name_of(kind))
@@ -48,14 +49,17 @@ def _help(name: str, having: list[type[Learner]], all_kinds: int) -> str:
     return " ".join(f"{', '.join(names)}: {text}" for text, names in said.items())
 
 
-def documented(kind: type[Any]) -> dict[str, str]:
-    """Return what a class's docstring says of each of its parameters.
+def documented(thing: object) -> dict[str, str]:
+    """Return what the docstring of a class or function says about each of its parameters.
+
+    Args:
+        thing: A class or function whose docstring has a section `Args:`.
 
     >>> from metareplay import MER
     >>> documented(MER)["s"]
     'Batches per incoming example.'
     """
-    text = inspect.cleandoc(kind.__doc__ or "")
+    text = inspect.cleandoc(thing.__doc__ or "")
     section = re.search(r"^Args:\n((?:    .*\n|\n)*)", text + "\n", flags=re.MULTILINE)
     entries = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", section.group(1) if section else "", flags=re.MULTILINE)
     return {name: " ".join(said.split()) for name, said in entries}

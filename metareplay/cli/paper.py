@@ -15,23 +15,27 @@ from metareplay.paper.results import summary
 
 
 def paper(
-    names: Annotated[list[str] | None, typer.Argument(help="What --list names, or all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names that --list shows, or all.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="Name the tables and figures.")] = False,
-    seeds: Annotated[int | None, typer.Option(help="Seeds per number; default: the paper's, 5 if long.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Seeds per number; default: the paper's, or 5 if runs are long.")
+    ] = None,
     on: On = "threads",
     jobs: Jobs = "auto",
     records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
     out: Annotated[Path, typer.Option(help="Folder for tables (Markdown, CSV, JSON) and pictures.")] = Path("paper"),
-    only_records: Annotated[bool, typer.Option("--only-records", help="Run nothing: show what is recorded.")] = False,
+    only_records: Annotated[
+        bool, typer.Option("--only-records", help="Run nothing; show only what is recorded.")
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has a record or was interrupted.")] = False,
     packed: Annotated[Path | None, typer.Option("--pack", help="Also write the records into this file.")] = None,
     page: Annotated[Path | None, typer.Option("--document", help="Also write one page with all tables.")] = None,
-    tasks: Annotated[int | None, typer.Option(help="A miniature: so many tasks.")] = None,
-    examples: Annotated[int | None, typer.Option(help="A miniature: so many examples per task.")] = None,
-    test_examples: Annotated[int | None, typer.Option(help="A miniature: so many test images per task.")] = None,
+    tasks: Annotated[int | None, typer.Option(help="For a miniature: the number of tasks.")] = None,
+    examples: Annotated[int | None, typer.Option(help="For a miniature: examples per task.")] = None,
+    test_examples: Annotated[int | None, typer.Option(help="For a miniature: test images per task.")] = None,
     to_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Show the paper's tables, our numbers beside theirs. A finished run is never repeated; an interrupted one goes on.
+    """Show the paper's tables with our numbers. A finished run is never repeated; an interrupted one is continued.
 
     With --on fleet, a GPU runs what a fleet can take, and this machine's cores run the rest.
     """
@@ -48,6 +52,8 @@ def paper(
         runner = runner_at(on, jobs, rest_on_threads=True)
         with bars(aside) as watcher:
             found = wanted.results(runner.run(wanted.experiments, records, fresh=fresh, watcher=watcher))
+    for trouble in write(found, out):
+        remark(trouble)
     for one in found:
         if not one.numbers:
             remark(f"{one.name}: none of its runs is in {records} yet")
@@ -57,8 +63,6 @@ def paper(
                 shown.print(note, highlight=False, soft_wrap=True)
     if to_json:
         print_json(as_json(found))
-    for trouble in write(found, out):
-        remark(trouble)
     if packed is not None:
         pack_records(found, packed)
     if page is not None:

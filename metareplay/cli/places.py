@@ -1,4 +1,4 @@
-"""Where a command runs its experiments: the option --on."""
+"""The option --on, which says where a command runs its experiments."""
 
 from typing import Annotated, Final
 

@@ -1,4 +1,4 @@
-"""Bars that show how the work goes."""
+"""Progress bars."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from metareplay.runners import Watcher
 
 @contextmanager
 def bars(console: Console) -> Iterator[Watcher]:
-    """Show bars with the time left while work goes on; nothing where nobody is looking.
+    """Show progress bars with the time left; show nothing if the console is not a terminal.
 
     Args:
         console: Where to show them.
@@ -27,7 +27,7 @@ def bars(console: Console) -> Iterator[Watcher]:
 
 @final
 class _Bars(Watcher):
-    """A bar for all runs and one for each that is under way."""
+    """Draw one bar for all runs and one for each run that is under way."""
 
     def __init__(self, progress: RichProgress) -> None:
         self._progress = progress
@@ -55,7 +55,7 @@ class _Bars(Watcher):
         self._progress.update(self._bars[id(experiment)], description=text, completed=progress.seen)
 
     def together(self, count: int, seen: int, total: int) -> None:
-        """Move the bar of runs that go on together."""
+        """Move the bar of runs that advance together."""
         if self._together is None:
             self._together = self._progress.add_task(f"{count} runs at once", total=total)
             if self._all is not None:
@@ -63,7 +63,7 @@ class _Bars(Watcher):
         self._progress.update(self._together, completed=seen)
 
     def end(self, experiment: Experiment, finished: bool) -> None:
-        """Take the bar of a run away."""
+        """Remove the bar of a run."""
         bar = self._bars.pop(id(experiment), None)
         if bar is not None:
             self._progress.remove_task(bar)
@@ -72,7 +72,7 @@ class _Bars(Watcher):
             self._progress.update(self._all, advance=experiment.work, description=self._text())
 
     def remark(self, text: str) -> None:
-        """Print something above the bars."""
+        """Print a remark above the bars."""
         self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _text(self) -> str:

@@ -36,7 +36,7 @@ SAMPLES = 5  # past examples that each is compared with: the paper's number
 
 
 def run_command(words: list[str]) -> Callable[..., None]:
-    """Make the command, with the options of every learner and of the user's own one if these words name it.
+    """Make the command with the options of every learner, including a learner of the user's own that the words name.
 
     Args:
         words: What was typed.
@@ -74,11 +74,13 @@ def run(
     examples: Annotated[int | None, typer.Option(help="Examples per task; default: the paper's.")] = None,
     images: Annotated[str, typer.Option(help=f"Where images come from: {', '.join(IMAGES_BY_NAME)}.")] = "mnist",
     test_examples: Annotated[int | None, typer.Option(help="Test images per task; default: all.")] = None,
-    seed: Annotated[int, typer.Option(help="The first seed: of the stream, the first weights and every draw.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="The first seed; it decides the stream, the first weights and every draw.")
+    ] = 0,
     seeds: Annotated[int, typer.Option(help="How many seeds to run.")] = 1,
     on: On = "threads",
     jobs: Jobs = "auto",
-    engine: Annotated[str, typer.Option(help="Who does the arithmetic: auto, torch, cpu or cuda.")] = "auto",
+    engine: Annotated[str, typer.Option(help="What does the arithmetic: auto, torch, cpu or cuda.")] = "auto",
     full_matrix: Annotated[bool, typer.Option("--full-matrix", help="Measure every task after every task.")] = False,
     alignment: Annotated[
         bool, typer.Option("--alignment", help="Compare each example's gradient with 5 past ones; draw a picture.")
@@ -91,9 +93,9 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the record(s) as one JSON document.")] = False,
     **options: Any,
 ) -> None:
-    """Train a learner on a stream: RA, LA, BTI, FTI. What is not given is the paper's best setting.
+    """Train a learner on a stream; show RA, LA, BTI and FTI. Options that are not given have the paper's best values.
 
-    An interrupted run goes on where it was when the same command is given again.
+    Give the same command again to continue an interrupted run.
     """
     if seeds < 1:
         raise MetareplayError(f"--seeds {seeds}: run at least one")
@@ -139,7 +141,7 @@ def _all_of(experiments: list[Experiment], found: list[Record | None], folder: P
     lost = [str(one.seed) for one, record in zip(experiments, found, strict=True) if record is None]
     if lost:
         raise NonFiniteError(
-            f"the numbers of {len(lost)} of {len(experiments)} runs left what a fleet can hold (seeds "
+            f"{len(lost)} of {len(experiments)} runs left the range of a fleet's numbers (seeds "
             f"{', '.join(lost)}): use a smaller lr, or --on threads; the records of the others are in {folder}"
         )
     return [record for record in found if record is not None]

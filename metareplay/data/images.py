@@ -26,7 +26,7 @@ from metareplay.errors import DataError
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Images:
-    """Grey images of 28x28 pixels with their labels, for training and for testing: `mnist()`, or your own arrays.
+    """Hold grey images of 28x28 pixels with their labels, for training and testing: `mnist()`, or your own arrays.
 
     >>> xs, ys = np.zeros((3, 28, 28), np.uint8), np.array([7, 0, 7], np.uint8)
     >>> Images("blank", xs, ys, xs[:2], ys[:2])

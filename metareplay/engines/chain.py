@@ -13,7 +13,7 @@ from metareplay.networks import TaskModule
 
 
 class LossKind(Enum):
-    """Losses whose gradient at the outputs is known here."""
+    """Name the losses whose gradient at the outputs is known here."""
 
     CROSS_ENTROPY = "cross-entropy"
     SQUARED_ERROR = "squared error"
@@ -21,7 +21,10 @@ class LossKind(Enum):
 
     @staticmethod
     def of(loss: Loss) -> "LossKind | None":
-        """Which of them a loss is: torch's function, or its class without options; None for any other.
+        """Return which of them a loss is (torch's function, or its class without options); None for any other loss.
+
+        Args:
+            loss: The loss of (outputs, targets).
 
         >>> LossKind.of(functional.cross_entropy), LossKind.of(nn.CrossEntropyLoss(label_smoothing=0.1))
         (<LossKind.CROSS_ENTROPY: 'cross-entropy'>, None)
@@ -40,7 +43,7 @@ _KNOWN: dict[LossKind, tuple[Loss, nn.Module]] = {
 
 
 def _options(loss: object) -> dict[str, object]:
-    """The options of a loss class, the classes' weights among them."""
+    """Return the options of a loss class, including the weights of the classes."""
     buffers = dict(loss.named_buffers()) if isinstance(loss, nn.Module) else {}
     return {name: value for name, value in vars(loss).items() if not name.startswith("_")} | buffers
 
@@ -48,14 +51,22 @@ def _options(loss: object) -> dict[str, object]:
 @final
 @dataclass(frozen=True)
 class Chain:
-    """The layers of an MLP whose every parameter is trained, in order: Linear, ReLU, Linear, ..., Linear."""
+    """Hold the layers of an MLP whose every parameter is trained, in order: Linear, ReLU, Linear, ..., Linear.
+
+    Args:
+        layers: The linear layers.
+        flattens: Whether inputs of any shape are first made vectors.
+    """
 
     layers: tuple[nn.Linear, ...]
-    flattens: bool  # inputs of any shape become vectors first
+    flattens: bool
 
     @staticmethod
     def of(module: nn.Module) -> "Chain | None":
-        """The chain that a module is, or None if it is anything else.
+        """Return a module as a chain, or None if it is anything else.
+
+        Args:
+            module: Any module.
 
         >>> Chain.of(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))).widths
         (4, 3, 2)
@@ -74,9 +85,10 @@ class Chain:
 
     @staticmethod
     def by_task(module: nn.Module) -> "list[Chain] | None":
-        """The chain that each task's examples go through; one for all tasks in a module that does not tell them apart.
+        """Return the chain that each task's examples go through, or None if a part of the module is not a chain.
 
-        None if a part of the module is no such chain.
+        Args:
+            module: Any module; unless it is a TaskModule, one chain serves all tasks.
         """
         apart = isinstance(module, TaskModule)
         chains = [Chain.of(path) for path in (module.paths() if isinstance(module, TaskModule) else [module])]
@@ -86,22 +98,22 @@ class Chain:
         return found
 
     def split(self, vector: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """A flat vector as the layers' (W, b), which are views of it."""
+        """Return the (W, b) of each layer as views of a flat vector."""
         parts = iter(vector.split([p.numel() for layer in self.layers for p in (layer.weight, layer.bias)]))
         return [(next(parts).view_as(layer.weight), next(parts)) for layer in self.layers]
 
     def takes(self, shape: torch.Size) -> bool:
-        """Whether one input of this shape is one vector to the first layer."""
+        """Return whether the first layer sees one input of this shape as one vector."""
         return shape.numel() == self.widths[0] and len(shape) >= 1 and (len(shape) == 1 or self.flattens)
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Inputs, hidden widths, outputs."""
+        """The number of inputs, the width of each hidden layer, and the number of outputs."""
         return (self.layers[0].in_features, *(layer.out_features for layer in self.layers))
 
     @torch.no_grad()
     def factors(self, inputs: Tensor, ys: Tensor, loss: LossKind) -> "list[tuple[Tensor, Tensor]]":
-        """Return what the gradients of each input's own loss are made of, layer by layer, the last layer first.
+        """Return the factors of the gradient of each input's own loss, layer by layer, starting with the last layer.
 
         The gradient of example i at a layer with input x_i and gradient d_i at its output is d_i x_i' for the weights
         and d_i for the bias.
@@ -130,7 +142,7 @@ class Chain:
 def dot_products(one: list[tuple[Tensor, Tensor]], others: list[tuple[Tensor, Tensor]]) -> Tensor:
     """Return the dot product of one example's gradient with that of each of several others.
 
-    It is the sum over layers of (x_i' x_j + 1) (d_i' d_j); no gradient is written down.
+    It is the sum over layers of (x_i' x_j + 1) (d_i' d_j), so no gradient has to be written down.
 
     Args:
         one: The `Chain.factors` of a single example.
@@ -143,7 +155,7 @@ def dot_products(one: list[tuple[Tensor, Tensor]], others: list[tuple[Tensor, Te
 
 
 def _slope(outputs: Tensor, ys: Tensor, loss: LossKind) -> Tensor:
-    """The gradient of each example's loss at its outputs."""
+    """Return the gradient of each example's loss at its outputs."""
     if loss is LossKind.CROSS_ENTROPY:
         return outputs.softmax(1).sub_(functional.one_hot(ys, outputs.shape[1]))
     errors = outputs - ys
@@ -151,19 +163,19 @@ def _slope(outputs: Tensor, ys: Tensor, loss: LossKind) -> Tensor:
 
 
 def _flattens(part: nn.Module) -> bool:
-    """Whether it makes a vector of each input: nothing to do where inputs are vectors already."""
+    """Return whether a layer makes a vector of each input, which changes nothing if inputs are vectors already."""
     return type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1)
 
 
 def _unwrap(module: nn.Module) -> list[nn.Module]:
-    """The parts of nested Sequentials, in order."""
+    """Return the parts of nested Sequentials, in order."""
     if type(module) is not nn.Sequential:
         return [module]
     return [part for child in module for part in _unwrap(child)]
 
 
 def hooked(module: nn.Module) -> bool:
-    """Whether calling the module does more than its forward pass, or its gradients are changed."""
+    """Return whether hooks make calls of the module do more than its forward pass, or change its gradients."""
     of_gradients = any(p._backward_hooks or p._post_accumulate_grad_hooks for p in module.parameters())
     return of_gradients or bool(
         module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks

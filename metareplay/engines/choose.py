@@ -1,4 +1,4 @@
-"""Which engine does the arithmetic."""
+"""The choice of an engine."""
 
 from typing import Literal, get_args
 
@@ -19,7 +19,7 @@ EngineName = Literal["auto", "torch", "cpu", "cuda"]
 
 
 def check_engine(name: str) -> EngineName:
-    """Return the name of an engine; refuse one that does not exist."""
+    """Return the name of an engine; raise InputError if there is no such engine."""
     if name == "fleet":
         raise InputError("engine 'fleet': a fleet is a place to run, not an engine; use --on fleet")
     for known in get_args(EngineName):
@@ -30,7 +30,7 @@ def check_engine(name: str) -> EngineName:
 
 
 def check_gpu() -> None:
-    """Refuse to go on without a GPU."""
+    """Raise InputError if torch finds no GPU."""
     if not torch.cuda.is_available():
         raise InputError("engine 'cuda' needs a CUDA GPU, and torch finds none here: use engine='auto'")
 
@@ -44,8 +44,8 @@ def choose_engine(
 ) -> Engine:
     """Return the engine of that name.
 
-    "auto" takes graphs for a model on a GPU, the compiled engine where it can learn this model and objective, and torch
-    otherwise.
+    "auto" takes "cuda" for a model on a GPU, "cpu" if the compiled engine supports this model and objective, and
+    "torch" otherwise.
 
     Args:
         name: The engine asked for.

@@ -1,4 +1,4 @@
-"""What an engine is: it executes plans on weights. Learners do not know which one they have."""
+"""The interface of engines, which execute plans on weights. Learners do not know which engine they have."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -18,12 +18,12 @@ from metareplay.engines.objective import Objective
 class Outcome:
     """Say what became of a plan.
 
-    Fewer examples learned than planned, without an error, means that the next one gave a loss or weights that are not
-    finite. Either way it was undone: weights and everything else are as they were before it.
+    If fewer examples were learned than planned and there is no error, the next example gave a loss or weights that are
+    not finite. In both cases that example was undone: weights and everything else are as they were before it.
 
     Args:
         learned: How many of the plan's examples were learned.
-        error: The exception that stopped it, if there was one.
+        error: The exception that stopped the plan, if there was one.
     """
 
     learned: int
@@ -31,7 +31,7 @@ class Outcome:
 
 
 class Gradients(ABC):
-    """The gradients g_1, g_2, ... of some losses at the current weights; valid until the engine's next call."""
+    """Hold the gradients g_1, g_2, ... of some losses at the current weights; valid until the engine's next call."""
 
     @abstractmethod
     def each(self) -> Tensor:
@@ -43,21 +43,25 @@ class Gradients(ABC):
 
     @abstractmethod
     def descend(self, rates: Tensor) -> None:
-        """Take the step theta <- theta - sum_i rates_i g_i."""
+        """Take the step theta <- theta - sum_i rates_i g_i.
+
+        Args:
+            rates: The rate of each gradient.
+        """
 
 
 class Engine(ABC):
     """Do the arithmetic on weights.
 
     Attributes:
-        name: Which engine this is; where another one had to take over, which one and why.
+        name: Which engine this is; if another engine had to take over, which one and why.
     """
 
     name: str
 
     @abstractmethod
     def execute(self, plan: Plan, table: Table, objective: Objective) -> Outcome:
-        """Carry out a plan as far as it goes; what an example raises is in the outcome.
+        """Execute a plan as far as possible; an exception that an example raises is in the outcome.
 
         Args:
             plan: The rows to visit, in order, and the rates.
@@ -67,7 +71,7 @@ class Engine(ABC):
 
     @abstractmethod
     def gradients(self, table: Table, groups: list[Ints], objective: Objective, example: int) -> Gradients:
-        """Compute the gradient of the loss of each of several groups of rows, without penalty and clipping.
+        """Compute the gradient of the loss of each of several groups of rows, without penalty or clipping.
 
         Args:
             table: The examples by row.
@@ -91,12 +95,16 @@ class Engine(ABC):
 
     @abstractmethod
     def remember(self) -> Callable[[], None]:
-        """Remember everything that learning can change; calling the result puts it back."""
+        """Remember everything that learning can change; calling the returned function restores it."""
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
-        """Return what the engine must keep from one call to the next: an optimizer's moments."""
+        """Return what the engine must keep from one call to the next, such as an optimizer's moments."""
 
     @abstractmethod
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` returned."""
+        """Restore what `state` returned.
+
+        Args:
+            state: What `state` returned.
+        """

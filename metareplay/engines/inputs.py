@@ -1,4 +1,4 @@
-"""Stored examples as a model takes them."""
+"""Conversion of stored examples into the form that a model takes."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from metareplay._core.weights import Weights
 
 
 def scale_of(xs: Tensor) -> float:
-    """Return what inputs are divided by: 255 for images in bytes, else 1."""
+    """Return what inputs are divided by: 255 for images in bytes, otherwise 1."""
     return 255.0 if xs.dtype == torch.uint8 else 1.0
 
 
@@ -34,7 +34,7 @@ def gather(table: Table, rows: Tensor, weights: Weights, tasks: Tensor | None = 
         table: The examples by row.
         rows: Row numbers.
         weights: The weights of the model.
-        tasks: The task ids of these rows, where the caller has them already; otherwise they are gathered too, from RAM.
+        tasks: The task ids of these rows, if the caller has them already; None to gather them too.
     """
     found = {name: table.column(name).gather(rows) for name in table.names if name != "task"}
     found = {name: values.to(weights.device) for name, values in found.items()}

@@ -1,4 +1,4 @@
-"""What a step minimises: a number computed from a model and the gathered columns of some examples."""
+"""Objectives: what a step minimises, computed from a model and the gathered columns of some examples."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -17,13 +17,13 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 class Objective(ABC):
     """Say what a step minimises. Every engine can minimise any objective; fast paths exist for `Supervised`.
 
-    An objective may hold state of its own, such as a target network, and is asked at the time of each step. It may
-    also fill columns of its own when an example arrives, such as the outputs that the model had for it then; these
-    are stored and replayed with the example.
+    An objective is evaluated at every step and may hold state of its own, such as a target network. It may also fill
+    columns of its own when an example arrives, such as the outputs that the model had for it then; these are stored and
+    replayed with the example.
 
     Attributes:
         stores: The names of the columns that `arriving` fills.
-        clip: Scale any gradient whose norm is above this down to it; None for no limit.
+        clip: Scale any gradient with a larger norm down to this norm; None for no limit.
     """
 
     stores: ClassVar[tuple[str, ...]] = ()
@@ -58,18 +58,22 @@ class Objective(ABC):
         del gradient, theta
 
     def state(self) -> dict[str, Tensor]:
-        """Return what has to be in a checkpoint besides the weights."""
+        """Return what a checkpoint must hold besides the weights."""
         return {}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` returned."""
+        """Restore what `state` returned.
+
+        Args:
+            state: What `state` returned.
+        """
         del state
 
 
 @final
 @dataclass(frozen=True)
 class QuadraticPenalty:
-    """EWC's penalty, strength * sum_t F_t (theta - theta_t)^2 over the earlier tasks t, kept as two vectors.
+    """Hold EWC's penalty, strength * sum_t F_t (theta - theta_t)^2 over the earlier tasks t, as two vectors.
 
     Args:
         strength: The weight of the penalty in the loss.
@@ -82,21 +86,25 @@ class QuadraticPenalty:
     anchor: Tensor
 
     def gradient(self, theta: Tensor) -> Tensor:
-        """Return 2 * strength * sum_t F_t (theta - theta_t)."""
+        """Return 2 * strength * sum_t F_t (theta - theta_t).
+
+        Args:
+            theta: The current weights, flat.
+        """
         return (self.importance * theta).sub_(self.anchor).mul_(2 * self.strength)
 
 
 @final
 @dataclass(frozen=True)
 class Supervised(Objective):
-    """The mean loss of the model's outputs against the targets, as the paper's learners minimise it.
+    """Minimise the mean loss of the model's outputs against the targets, as the paper's learners do.
 
     Args:
         criterion: The loss of (outputs, targets), a mean over the batch.
         regression: Whether targets are real numbers; otherwise they are class labels.
         by_task: Minimise the sum over the tasks in a batch of each task's mean loss (Algorithm 5).
         penalty: EWC's penalty on the weights.
-        clip: Scale any gradient whose norm is above this down to it; None for no limit.
+        clip: Scale any gradient with a larger norm down to this norm; None for no limit.
     """
 
     criterion: Loss
@@ -120,12 +128,12 @@ class Supervised(Objective):
 
 
 def forward(model: nn.Module, inputs: Tensor, tasks: Tensor) -> Tensor:
-    """Return the model's outputs, its part chosen by task where it has several.
+    """Return the model's outputs; a TaskModule is given the task of each input.
 
     Args:
         model: Any module, or a TaskModule.
         inputs: A batch of inputs as the model takes them.
-        tasks: The task of each input; looked at by TaskModules only.
+        tasks: The task of each input; only TaskModules use it.
     """
     if isinstance(model, TaskModule):
         outputs: Tensor = model(inputs, tasks.to(inputs.device))

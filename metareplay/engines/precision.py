@@ -1,4 +1,4 @@
-"""Full float32 precision on a GPU: by default, torch's convolutions use tf32, which drops 13 of 23 bits."""
+"""Full float32 precision on a GPU. By default torch's convolutions use tf32, which drops 13 of 23 bits."""
 
 import threading
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def _change() -> Settings:
 
 
 def _wanted() -> Settings:
-    """Return the settings for full precision, by the names that this version of torch has for them."""
+    """Return the settings for full precision, under the names that they have in this version of torch."""
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     same = [(cudnn, "deterministic", True), (cudnn, "benchmark", False)]
     if not hasattr(cudnn, "conv"):  # torch before 2.9

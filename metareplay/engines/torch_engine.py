@@ -26,7 +26,7 @@ Differentiate = Callable[[Table, Ints, Objective], None]  # puts the gradient of
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode; afterwards give every part of it back its own mode."""
+    """Put a model into evaluation mode; afterwards restore the mode of each of its parts."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -38,7 +38,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def own_randomness(device: torch.device) -> Iterator[torch.Generator]:
-    """Lend the generator that dropout and its like use on this device; afterwards put back its state."""
+    """Lend the generator that layers such as dropout use on this device; afterwards restore its state."""
     cuda = device.type == "cuda"
     generator = torch.cuda.default_generators[device.index or 0] if cuda else torch.default_generator
     state = generator.get_state()
@@ -64,13 +64,13 @@ def few_threads(weights: Weights) -> Iterator[None]:
 
 @final
 class TorchEngine(Engine):
-    """Execute plans by torch autograd, one small step at a time.
+    """Execute plans with torch's autograd, one small step at a time.
 
     Args:
         weights: The model's weights.
         draws: The learner's random draws; randomness inside the module is seeded from them.
         optimizer: An optimizer over `weights.theta` that takes the steps; None for plain SGD.
-        differentiate: Who computes gradients; None for autograd.
+        differentiate: Computes gradients; None for autograd.
     """
 
     name = "torch"
@@ -84,11 +84,11 @@ class TorchEngine(Engine):
     ) -> None:
         self.weights, self.draws, self.optimizer = weights, draws, optimizer
         buffers = [b for b in weights.module.buffers() if b.is_floating_point() and not b.is_meta]
-        self.statistics = [b for b in buffers if torch.isfinite(b).all()]  # of BatchNorm: to stay finite
+        self.statistics = [b for b in buffers if torch.isfinite(b).all()]  # of BatchNorm, which must stay finite
         self._differentiate = differentiate or self._by_autograd
 
     def execute(self, plan: Plan, table: Table, objective: Objective) -> Outcome:
-        """Learn example by example; one that cannot be learned is undone."""
+        """Learn example by example; an example that cannot be learned is undone."""
         with self.learning() as generator:
             for i in range(len(plan)):
                 undo = self.remember()
@@ -158,14 +158,14 @@ class TorchEngine(Engine):
         return FlatGradients(self.weights, torch.stack(found))
 
     def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
-        """Make a forward pass that leaves the module as it was."""
+        """Make a forward pass that does not change the module."""
         model, batches = self.weights.module, zip(xs.split(BATCH), tasks.split(BATCH), strict=True)
         device = self.weights.device
         with torch.no_grad(), evaluating(model), full_precision(device), own_randomness(device):
             return torch.cat([forward(model, as_input(some, self.weights), of) for some, of in batches])
 
     def state(self) -> dict[str, Tensor]:
-        """Return the optimizer's moments, flat; nothing for plain SGD."""
+        """Return the optimizer's moments as flat vectors; plain SGD has none."""
         if self.optimizer is None:
             return {}
         kept = self.optimizer.state_dict()["state"].get(0, {})
@@ -180,7 +180,7 @@ class TorchEngine(Engine):
 
     @contextmanager
     def learning(self) -> Iterator[torch.Generator]:
-        """Put the module into training mode, gather gradients, use full float32; lend the generator."""
+        """Prepare for learning (training mode, gathered gradients, full float32) and lend the random generator."""
         self.weights.check()
         self.weights.gather_gradient()
         if not self.weights.module.training:
@@ -216,7 +216,7 @@ class TorchEngine(Engine):
 
 @final
 class FlatGradients(Gradients):
-    """Gradients as the rows of one matrix.
+    """Hold gradients as the rows of one matrix.
 
     Args:
         weights: The weights that `descend` moves.
@@ -231,7 +231,7 @@ class FlatGradients(Gradients):
         return self._rows
 
     def products(self) -> Tensor:
-        """Return G G', computed in float64 where float32 does not have the range."""
+        """Return G G', computed in float64 if it exceeds the range of float32."""
         products = self._rows @ self._rows.T
         if self._rows.dtype != torch.float64 and not in_range(products):
             return self._rows.double() @ self._rows.double().T
@@ -243,7 +243,7 @@ class FlatGradients(Gradients):
 
 
 def all_finite(values: Tensor) -> bool:
-    """Return whether every value is finite. A finite sum says so in one pass, but sums of large values overflow."""
+    """Return whether every value is finite. A finite sum proves it in one pass; a sum of large values may overflow."""
     return math.isfinite(values.sum()) or bool(torch.isfinite(values).all())
 
 

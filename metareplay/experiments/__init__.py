@@ -1,4 +1,4 @@
-"""Experiments: a learner, a stream, a training loop, and the record of what came out."""
+"""Experiments: a learner, a stream, a training loop, and the record of the results."""
 
 from metareplay.experiments.alignment import Alignment
 from metareplay.experiments.experiment import Experiment

@@ -24,28 +24,28 @@ from metareplay.learners.predictor import default_loss
 
 Moment = Literal["before", "after"]
 
-SPANS: Final = 60  # parts of the stream that the summary tells apart
+SPANS: Final = 60  # parts of the stream that are summarised separately
 QUANTILES: Final = (5, 25, 50, 75, 95)  # percent
-BLOCK: Final = 16  # examples whose inputs are made ready at a time
+BLOCK: Final = 16  # examples whose inputs are prepared at a time
 ROOM: Final = 1024  # examples that the history holds at first
-CHANGES: Final = 200  # of the task that the summary names; of more, none
+CHANGES: Final = 200  # the summary lists changes of the task only if there are at most this many
 _SIZES = 10 ** (np.arange(-18, 13) / 3)  # 1e-6 to 1e4, three per decade
 EDGES: Final = np.concatenate([-_SIZES[::-1], _SIZES])  # between the histogram's bins; the outer two are open
 
 
 @final
 class Alignment:
-    """Compare each incoming example's gradient with those of some past ones, drawn with replacement.
+    """Compare each incoming example's gradient with those of some past examples, drawn with replacement.
 
-    The past is everything seen, whatever the learner's memory holds. A product above 0 is transfer (a step on one of
-    the two examples also lowers the loss of the other), below 0 interference. Gradients are of each example's own loss,
-    in evaluation mode. The learner is not changed.
+    They are drawn from everything seen so far, whatever the learner's memory holds. A product above 0 means transfer (a
+    step on one of the two examples also lowers the loss of the other), one below 0 means interference. Each gradient is
+    that of one example's own loss, in evaluation mode. The learner is not changed.
 
     Args:
         learner: The learner whose gradients are compared.
         samples: How many past examples each one is compared with.
-        past: When the gradients of the past examples are taken: "before" the incoming example is learned, like its own,
-            or "after" it was learned.
+        past: When the gradients of the past examples are taken: "before" or "after" the incoming example is learned.
+            Its own gradient is always taken before.
 
     >>> import torch, metareplay as mr
     >>> learner = mr.Online(mr.networks.mlp(4, (8,), 3), lr=0.1)
@@ -65,17 +65,23 @@ class Alignment:
         self._loss = learner.loss or default_loss(learner.regression)
         self._chain, self._kind = Chain.of(learner.model), LossKind.of(self._loss)
         if (self._kind is LossKind.CROSS_ENTROPY) == learner.regression:
-            self._kind = None  # targets of another sort
-        self._products: list[list[float]] = []  # of each example; NaN for the first, which has no past
-        self._history: Columns | None = None  # every example at its number, then room for more
+            self._kind = None  # the targets are of another kind
+        self._products: list[list[float]] = []  # one list per example; NaN for the first, which has no past
+        self._history: Columns | None = None  # every example in the row of its number, then room for more
 
     def each(self, incoming: Columns) -> Iterator[Columns]:
-        """Go through the examples one by one, each to be learned as it is handed out."""
+        """Go through the examples one by one; each must be learned before the next one is asked for.
+
+        Args:
+            incoming: The next examples of the stream.
+        """
         first = self.learner.seen
         history = self.remember(incoming, first)
         numbers = np.arange(first, first + len(incoming))[:, np.newaxis]
         fractions = self.learner.draws.fractions(Purpose.ALIGNMENT, first, len(incoming), self.samples)
-        rows = torch.from_numpy(np.hstack([numbers, below(fractions, numbers)]))  # itself, then some of the past
+        rows = torch.from_numpy(
+            np.hstack([numbers, below(fractions, numbers)])
+        )  # its own number, then those of some past examples
         for some in rows.split(BLOCK):
             there = some.to(history["x"].device)
             inputs, device = as_input(history["x"][there], self.learner.weights), self.learner.weights.device
@@ -95,7 +101,7 @@ class Alignment:
                     yield one
 
     def _gradients(self, inputs: Tensor, ys: Tensor, tasks: Tensor) -> "_Gradients":
-        """Compute the gradients of these examples, each of its own loss, at the current weights."""
+        """Compute the gradient of each example's own loss at the current weights."""
         learner = self.learner
         with few_threads(learner.weights):
             if self._chain is not None and self._kind is not None and self._chain.takes(inputs.shape[1:]):
@@ -103,7 +109,12 @@ class Alignment:
             return _Gradients(flat=flat_gradients(learner.model, self._loss, inputs, ys, tasks))
 
     def remember(self, incoming: Columns, first: int) -> Columns:
-        """Put examples into the history, where they are numbered from `first` on; return the whole history."""
+        """Add examples to the history; return the whole history.
+
+        Args:
+            incoming: The examples.
+            first: The number of the first of them in the stream.
+        """
         end, history = first + len(incoming), self._history
         if history is None or end > len(history):
             history = self._history = _grown(history, max(ROOM, 2 * end), incoming)
@@ -112,18 +123,24 @@ class Alignment:
         return history
 
     def products(self) -> Tensor:
-        """Return the products with each learned example, one example per row; NaN for the first."""
+        """Return the dot products of each learned example, one example per row; NaN for the first example."""
         return torch.tensor(self._products[: self.learner.seen], dtype=torch.float64).reshape(-1, self.samples)
 
     def restore(self, products: Tensor) -> None:
-        """Take back what `products` returned; the examples must be remembered again."""
+        """Restore what `products` returned; the examples must be remembered again.
+
+        Args:
+            products: What `products` returned.
+        """
         self._products = products.tolist()
 
     def summary(self) -> dict[str, Any]:
-        """Summarise mean and distribution, over the whole run and over time, as plain JSON values; None: no values.
+        """Summarise mean and distribution, over the whole run and over time, as plain JSON values.
 
-        `bounds`, `means` and `quantiles`: span i of the stream is its examples bounds[i] to bounds[i + 1] - 1.
-        `edges` and `counts`: a histogram; bin i ends at edges[i], the last one has no end.
+        None stands for a mean or quantile of no values.
+
+        `bounds`, `means` and `quantiles`: span i of the stream has the examples bounds[i] to bounds[i + 1] - 1.
+        `edges` and `counts`: a histogram, in which bin i ends at edges[i] and the last bin has no end.
         `changes`: the examples with which another task began, if there are at most 200.
         """
         found = self.products()[1:].numpy()
@@ -151,13 +168,13 @@ class Alignment:
 @final
 @dataclass(frozen=True)
 class _Gradients:
-    """The gradients of some examples: as factors of the layers of an MLP, or as flat vectors."""
+    """Hold the gradients of some examples: as factors of the layers of an MLP, or as flat vectors."""
 
     factors: list[tuple[Tensor, Tensor]] | None = None
     flat: Tensor | None = None
 
     def dots(self, own: "_Gradients") -> list[float]:
-        """Multiply the gradient of the first example of `own` with those of ours, our first one left out."""
+        """Multiply the gradient of the first example of `own` with all of ours except the first."""
         if self.factors is not None and own.factors is not None:
             found = dot_products(own.factors, self.factors)[1:]
         elif self.flat is not None and own.flat is not None:
@@ -169,9 +186,9 @@ class _Gradients:
 
 
 def flat_gradients(model: nn.Module, loss: Loss, inputs: Tensor, ys: Tensor, tasks: Tensor) -> Tensor:
-    """Return the gradient of each example's own loss, flat, one per row: any module, any loss.
+    """Return the gradient of each example's own loss, flat, one per row, for any module and any loss.
 
-    The parameters' own `grad` is left alone; a gradient is zero where a parameter has no part in the loss.
+    The parameters' own `grad` is not changed. A gradient is zero where a parameter does not affect the loss.
 
     Args:
         model: The module.
@@ -182,7 +199,7 @@ def flat_gradients(model: nn.Module, loss: Loss, inputs: Tensor, ys: Tensor, tas
     """
     trained, found = [p for p in model.parameters() if p.requires_grad], []
     with torch.inference_mode(False), torch.enable_grad(), evaluating(model), own_randomness(inputs.device):
-        inputs, ys = inputs.clone(), ys.clone()  # which inference mode may have made
+        inputs, ys = inputs.clone(), ys.clone()  # the originals may have been made in inference mode
         for i in range(len(ys)):
             one = loss(forward(model, inputs[i : i + 1], tasks[i : i + 1]), ys[i : i + 1])
             parts = torch.autograd.grad(one, trained, materialize_grads=True)
@@ -191,7 +208,7 @@ def flat_gradients(model: nn.Module, loss: Loss, inputs: Tensor, ys: Tensor, tas
 
 
 def _grown(history: Columns | None, size: int, like: Columns) -> Columns:
-    """Make room for so many examples and copy the past ones into it."""
+    """Make room for `size` examples and copy the past ones into it."""
     with torch.inference_mode(False):
         grown = Columns(
             {

@@ -1,4 +1,4 @@
-"""Experiments as plain configurations: names and numbers in, a run out."""
+"""Experiments as plain configurations, from which runs are made."""
 
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -25,7 +25,7 @@ from metareplay.experiments.names import (
 )
 from metareplay.learners import Learner
 from metareplay.learners.learner import plain_option
-from metareplay.learners.predictor import checked
+from metareplay.learners.predictor import checked, option_types
 from metareplay.memories import Memory
 from metareplay.streams import Stream
 
@@ -45,18 +45,18 @@ class Experiment:
     Args:
         learner: A learner's name, such as "mer"; or your own class as `path/to/file.py:Class`.
         stream: A stream's name, such as "rotations".
-        memory: Examples held, for learners with a memory.
+        memory: How many examples are held, for learners with a memory.
         memory_kind: A memory's name, such as "reservoir"; None for the learner's own default.
         hidden: Widths of the MLP's hidden layers.
-        options: The learner's own fields, such as lr, beta, s and k; what is not given is the learner's default.
-        tasks: Tasks in the stream; None for the stream's own number.
-        examples: Examples per task; None for the stream's own number.
+        options: The learner's own options, such as lr, beta, s and k; the others have the learner's defaults.
+        tasks: Tasks in the stream; None for the stream's default.
+        examples: Examples per task; None for the stream's default.
         images: Where images come from, such as "mnist".
         test_examples: Test images per task; None for the whole test set.
         seed: The seed of the stream, the first weights and the learner.
-        engine: Who does the arithmetic: "auto", "torch", "cpu" or "cuda".
+        engine: What does the arithmetic: "auto", "torch", "cpu" or "cuda".
         full_matrix: Measure every task after every task.
-        alignment: Compare each example's gradient with those of so many past ones.
+        alignment: How many past examples each example's gradient is compared with; 0 for none.
         past: When the gradients of the past examples are taken: "before" or "after" the example is learned.
     """
 
@@ -77,10 +77,10 @@ class Experiment:
     past: Moment = "before"
 
     def start(self, checkpoint: Path | None = None) -> Run:
-        """Build the run, of which nothing has been computed yet.
+        """Build the run, without computing anything yet.
 
         Args:
-            checkpoint: Save the run at this path as it goes, and go on from there if the file exists.
+            checkpoint: Save the run at this path from time to time, and continue from there if the file exists.
         """
         learner, stream = self.build()
         return Run(
@@ -98,12 +98,13 @@ class Experiment:
         check_engine(self.engine)
         if self.engine == "cuda":
             check_gpu()
+        given = self._given(kind, stream.tasks)
         model = self._model(kind, stream.tasks).to("cuda" if self.engine == "cuda" else "cpu")
-        return kind(model, seed=self.seed, engine=self.engine, **self._given(kind, stream.tasks)), stream
+        return kind(model, seed=self.seed, engine=self.engine, **given), stream
 
     @cached_property
     def identity(self) -> Identity:
-        """What will be run, found without building it."""
+        """What will be run, derived without building it."""
         kind, stream = find_learner(self.learner), self._stream()
         given = self._given(kind, stream.tasks) | {"seed": self.seed, "engine": self.engine}
         values = {one.name: given.get(one.name, _default(one)) for one in fields(kind) if one.name != "model"}
@@ -127,7 +128,7 @@ class Experiment:
 
     @property
     def work(self) -> float:
-        """Roughly how long the run takes, in SGD steps on one example; it predicts the time left."""
+        """An estimate of the cost of the run, in SGD steps on one example; it predicts the time left."""
         stream, settings = self._stream(), self.identity.settings
         rows = stream.tasks if self.full_matrix else 4
         evaluating = 0.2 * rows * stream.tasks * (self.test_examples or 10_000)
@@ -140,7 +141,7 @@ class Experiment:
         return f"{self.learner}{held}, {self.stream}, seed {self.seed}"
 
     def _given(self, kind: type[Learner], tasks: int) -> dict[str, Any]:
-        """Return the learner's options that are given, with a new memory if it has one."""
+        """Return the options that the learner is given, with a new memory if it has one."""
         if self.seed >= 2**32:
             raise InputError(f"seed={self.seed}: use a whole number from 0 to 2**32 - 1")
         known = {one.name: one for one in fields(kind) if one.name not in NOT_OPTIONS}
@@ -162,7 +163,7 @@ class Experiment:
         return stream
 
     def _memory(self, learner: type[Learner], tasks: int) -> Memory:
-        """Make the memory that was named, or one of the kind that the learner has by default."""
+        """Make the memory that was named, or one of the learner's default kind."""
         if self.memory_kind is None:
             [default] = [one for one in fields(learner) if one.name == "memory"]
             kind: Callable[..., Memory] = type(_default(default))
@@ -185,7 +186,7 @@ def _default(option: "Field[Any]") -> Any:
 
 def _model_type(kind: type[Learner]) -> object:
     """Return the type of module that a learner asks for."""
-    return next(one.type for one in fields(kind) if one.name == "model")
+    return option_types(kind)["model"]
 
 
 def _make_model(asked_for: object, hidden: tuple[int, ...], tasks: int, seed: int) -> nn.Module:

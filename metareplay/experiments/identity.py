@@ -1,4 +1,4 @@
-"""What was run, apart from what came out: runs with the same identity are the same run."""
+"""The identity of a run: what was run, without its results. Runs with the same identity are the same run."""
 
 import hashlib
 import json
@@ -15,9 +15,9 @@ from metareplay.streams.stream import Stream
 @final
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Say what a run is: learner, settings (the seed among them), model and stream.
+    """Say what a run is: learner, settings (including the seed), model and stream.
 
-    Any engine gives the same run. One that compares gradients, or measures more than the metrics need, is another run.
+    The engine is not part of it. A run that compares gradients, or measures more than the metrics need, is another run.
 
     Args:
         learner: The name of the learner's class.
@@ -67,7 +67,7 @@ class Identity:
 
     @property
     def key(self) -> str:
-        """A short hash of all of it."""
+        """A short hash of everything that the identity says."""
         settings = {name: value for name, value in self.settings.items() if name != "engine"}
         what: list[object] = [self.learner, settings, self.model, self.stream]
         if self.alignment:

@@ -1,4 +1,4 @@
-"""The one training loop: a learner, a stream, a record."""
+"""The training loop: it feeds a stream to a learner and makes a record."""
 
 import time
 from collections.abc import Iterator
@@ -25,13 +25,13 @@ SAVE_EVERY = 20.0  # seconds between checkpoints
 @final
 @dataclass(frozen=True)
 class Progress:
-    """Say how far a run is.
+    """Say how far a run has come.
 
     Args:
         doing: "learning" or "evaluating".
-        finished: How many tasks have been learned to their last example.
+        finished: How many tasks have been learned completely.
         seen: How many examples have been learned.
-        total: How many examples there are, if the stream knows.
+        total: How many examples there are; None if the stream does not know.
     """
 
     doing: Literal["learning", "evaluating"]
@@ -49,18 +49,18 @@ def run(
     past: Moment = "before",
     checkpoint: str | Path | None = None,
 ) -> Record:
-    """Feed a stream to a learner, measure accuracy where tasks begin and end, return the record.
+    """Feed a stream to a learner, measure accuracy when tasks begin and end, and return the record.
 
     Args:
         learner: A learner that has not learned anything yet.
         stream: The examples, task by task, and a test set for each task.
         full_matrix: Measure every task after every task, instead of only what the metrics need (about 4 T of T (T + 1)
             accuracies).
-        alignment: Compare each example's gradient with those of so many past ones (see `Alignment`; 5 in Table 4 of the
-            paper). This changes nothing in what is learned.
+        alignment: How many past examples each example's gradient is compared with (see `Alignment`; 5 in Table 4 of the
+            paper); 0 for none. This does not change what is learned.
         past: When the gradients of the past examples are taken: "before" or "after" the example is learned.
-        checkpoint: Save the run at this path as it goes, and go on from there if the file exists: killed and started
-            again, it ends with the same weights, memory and metrics, bit for bit.
+        checkpoint: Save the run at this path from time to time, and continue from there if the file exists. A run that
+            was killed and started again ends with the same weights, memory and metrics, bit for bit.
     """
     work = Run(learner, stream, full_matrix=full_matrix, alignment=alignment, past=past, checkpoint=checkpoint)
     for _ in work.steps():
@@ -70,15 +70,15 @@ def run(
 
 @final
 class Run:
-    """A run that can be watched: iterate over `steps`, then ask for the `record`.
+    """Run a learner on a stream and be watched: iterate over `steps`, then ask for the `record`.
 
     Args:
         learner: A learner that has not learned anything yet.
         stream: The examples, task by task, and a test set for each task.
         full_matrix: Measure every task after every task, instead of only what the metrics need.
-        alignment: Compare each example's gradient with those of so many past ones.
+        alignment: How many past examples each example's gradient is compared with; 0 for none.
         past: When the gradients of the past examples are taken: "before" or "after" the example is learned.
-        checkpoint: Save the run at this path as it goes, and go on from there if the file exists.
+        checkpoint: Save the run at this path from time to time, and continue from there if the file exists.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Run:
             past=past if alignment else "before",
             full_matrix=self.measured.more_than_needed,
         )
-        self._size = 16  # examples to learn before the next look
+        self._size = 16  # examples to learn before progress is reported again
         self._finished = 0  # tasks whose last example was learned
         self._seconds = {"learn": 0.0, "evaluate": 0.0}
 
@@ -114,13 +114,13 @@ class Run:
         return self.identity.key
 
     def steps(self) -> Iterator[Progress]:
-        """Do the work, step by step; each step says how far the run is."""
+        """Do the work step by step; each step says how far the run has come."""
         if self.path is not None and exists(self.path):
             self._restore(self.path)
         elif self.learner.seen:
             raise InputError(f"this learner has already seen {self.learner.seen} examples: give run a new one")
         if self.learner.seen == 0:
-            self.save()  # a path that cannot be written is known before the work
+            self.save()  # so that a path that cannot be written is noticed before the work
         yield from self._evaluate()
         saved = time.monotonic()
         for chunk in self._chunks():
@@ -144,7 +144,7 @@ class Run:
         self.save()
 
     def record(self) -> Record:
-        """Return what ran and what came out."""
+        """Return the record: what was run, and the results."""
         return Record.of(
             self.identity,
             seed=self.learner.seed,
@@ -157,7 +157,7 @@ class Run:
         )
 
     def _learn(self, chunk: Chunk) -> Iterator[None]:
-        """Learn a chunk in pieces that take about half a second each: progress is seen and Ctrl-C is heard."""
+        """Learn a chunk in pieces of about half a second each, so that progress is shown and Ctrl-C is noticed."""
         start = time.perf_counter()
         incoming, table = self.learner.accept(chunk.xs, chunk.ys, chunk.task)
         at = 0
@@ -175,7 +175,7 @@ class Run:
             self.learner.learn(some, table)
 
     def _chunks(self) -> Iterator[Chunk]:
-        """Read what is still to be learned; what was learned before is read again if gradients are compared with it."""
+        """Read what is still to be learned; if gradients are compared, read what was learned before as well."""
         learned = self.learner.seen
         if self.alignment is None or learned == 0:
             yield from self.stream.chunks(learned)
@@ -190,14 +190,16 @@ class Run:
             if past < len(chunk):
                 yield Chunk(chunk.xs[past:], chunk.ys[past:], chunk.task)
         if at < learned:
-            raise InputError(f"the stream ended after {at} examples, but {learned} were learned from it: give it whole")
+            raise InputError(
+                f"the stream ended after {at} examples, but {learned} were learned from it: give all of it"
+            )
 
     def _finish_task(self) -> Iterator[Progress]:
         self._finished += 1
         yield from self._evaluate()
 
     def _evaluate(self) -> Iterator[Progress]:
-        """Fill in what is wanted and missing in the row of the matrix that belongs to this moment."""
+        """Measure what is still missing in the current row of the accuracy matrix."""
         if not self.stream.tasks:
             return
         for task in self.measured.missing(self._finished):
@@ -210,7 +212,7 @@ class Run:
             self._seconds["evaluate"] += time.perf_counter() - start
 
     def _expect(self, chunk: Chunk) -> None:
-        """Refuse tasks out of order: a matrix of T tasks needs each once, in order."""
+        """Raise InputError for a task out of order: the accuracy matrix needs each task once, in order."""
         due = (self._finished, self._finished + 1) if self.learner.seen else (0,)
         if self.stream.tasks and chunk.task not in due:
             raise InputError(
@@ -237,8 +239,8 @@ class Run:
             self.alignment.restore(measured["products"])
 
     def _settings(self) -> dict[str, object]:
-        """Return what a run that goes on must have in common with the one that was saved, besides the learner."""
+        """Return what a resumed run must have in common with the saved one, besides the learner."""
         what = self.identity
         settings: dict[str, object] = {f"stream.{name}": value for name, value in what.stream.items()}
-        settings |= {"full_matrix": what.full_matrix, "alignment": what.alignment or None}
-        return settings if what.past == "before" else settings | {"past": what.past}
+        past = None if what.past == "before" else what.past  # earlier checkpoints do not mention it
+        return settings | {"full_matrix": what.full_matrix, "alignment": what.alignment or None, "past": past}

@@ -1,7 +1,8 @@
 """RA, LA, BTI and FTI from one accuracy matrix, each defined once.
 
-Rows: row 0 before training, row t after task t. Columns: tasks. So accuracy[t, t - 1] is the t-th task's accuracy just
-after it was learned and accuracy[t - 1, t - 1] just before. Values in percent; NaN marks an entry nobody asked for.
+Row 0 is measured before training and row t after task t; there is one column per task. So accuracy[t, t - 1] is the
+accuracy on the t-th task just after it was learned, and accuracy[t - 1, t - 1] just before. Values are in percent; NaN
+marks an entry that was not measured.
 """
 
 import math
@@ -56,7 +57,7 @@ class Metrics:
 
 
 def needed(tasks: int) -> NDArray[np.bool_]:
-    """Return which entries of the matrix the metrics use: first and last row, just before and just after each task.
+    """Return which entries of the matrix the metrics use: first and last row, and just before and after each task.
 
     >>> needed(3).astype(int)
     array([[1, 1, 1],
@@ -73,7 +74,7 @@ def needed(tasks: int) -> NDArray[np.bool_]:
 
 @final
 class Accuracies:
-    """An accuracy matrix that is being filled in.
+    """Fill in an accuracy matrix.
 
     Args:
         tasks: How many tasks there are.
@@ -86,11 +87,11 @@ class Accuracies:
 
     @property
     def more_than_needed(self) -> bool:
-        """Whether more is to be measured than the metrics need; they need everything of up to two tasks."""
+        """Whether more is measured than the metrics need; with up to two tasks they need everything."""
         return bool((self._wanted & ~needed(self.values.shape[1])).any())
 
     def missing(self, finished: int) -> list[int]:
-        """Return the tasks to be measured once so many tasks were learned, of those not measured yet."""
+        """Return the tasks that are still to be measured at the moment when `finished` tasks have been learned."""
         tasks: list[int] = np.flatnonzero(self._wanted[finished] & np.isnan(self.values[finished])).tolist()
         return tasks
 
@@ -99,6 +100,6 @@ class Accuracies:
         return [[None if math.isnan(value) else value for value in row] for row in self.values.tolist()]
 
     def restore(self, rows: list[list[float | None]]) -> None:
-        """Take back what `to_json` returned."""
+        """Restore what `to_json` returned."""
         found = np.array([[math.nan if value is None else value for value in row] for row in rows], np.float64)
         self.values[:] = found.reshape(self.values.shape)

@@ -1,4 +1,4 @@
-"""Names on the command line: each is made from the class that it stands for, so nothing has to be registered."""
+"""Names on the command line. Each is made from the class that it stands for, so nothing has to be registered."""
 
 import importlib
 import importlib.util
@@ -39,9 +39,9 @@ def find(what: str, name: str, known: dict[str, Any]) -> Any:
     """Return what a name stands for.
 
     Args:
-        what: What is looked for, for the message.
+        what: What the name is for, to be said in the message.
         name: The name.
-        known: What there is, by name.
+        known: Everything that has a name.
     """
     if name not in known:
         raise InputError(f"{what} {name!r}: use one of {', '.join(known)}")
@@ -82,5 +82,5 @@ def _module(place: str, name: str) -> Any:
                 del sys.modules[known]
                 raise
         return sys.modules[known]
-    except (ImportError, OSError, SyntaxError) as error:
+    except (ImportError, OSError, SyntaxError, TypeError, ValueError) as error:
         raise InputError(f"learner {name!r}: cannot import {place} ({error})") from error

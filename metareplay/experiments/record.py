@@ -1,4 +1,4 @@
-"""The record of a run: what ran, on what, and what came out, as a small JSON file that rebuilds every table."""
+"""The record of a run: what was run and the results, as a small JSON file from which every table can be rebuilt."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ FORMAT = 1
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Record:
-    """Hold one finished run.
+    """Hold the settings and the results of one finished run.
 
     Args:
         learner: The name of the learner's class.
@@ -35,14 +35,14 @@ class Record:
         model: The module in one line.
         stream: The stream's settings.
         seed: The learner's seed.
-        engine: Who did the arithmetic.
+        engine: Which engine did the arithmetic.
         examples: How many examples were learned.
-        accuracy: A (T + 1, T) matrix, row 0 before training, in percent; NaN: not measured.
-        weights: SHA-256 of the final weights: equal runs have equal weights, bit for bit.
-        seconds: Time spent learning and evaluating.
-        versions: What the run stood on.
-        date: When it ended.
-        alignment: Dot products of gradients, `Alignment.summary`; None: not measured.
+        accuracy: A (T + 1, T) matrix in percent, row 0 before training; NaN where nothing was measured.
+        weights: The SHA-256 hash of the final weights; equal runs have the same weights, bit for bit.
+        seconds: The time spent on learning and on evaluating.
+        versions: The versions of the software, and the machine.
+        date: When the run ended.
+        alignment: Dot products of gradients, from `Alignment.summary`; None if they were not measured.
     """
 
     learner: str
@@ -76,12 +76,12 @@ class Record:
         Args:
             identity: What was run.
             seed: The learner's seed.
-            engine: Who did the arithmetic.
+            engine: Which engine did the arithmetic.
             examples: How many examples were learned.
-            accuracy: What was measured.
+            accuracy: The measured accuracies.
             theta: The final weights.
-            seconds: Time spent learning and evaluating.
-            alignment: Dot products of gradients.
+            seconds: The time spent on learning and on evaluating.
+            alignment: Dot products of gradients, from `Alignment.summary`; None if they were not measured.
         """
         theta = theta.detach().cpu().contiguous()
         return Record(
@@ -102,7 +102,7 @@ class Record:
 
     @property
     def metrics(self) -> Metrics:
-        """The four metrics; NaN where the stream has no test sets."""
+        """The four metrics; NaN if the stream has no test sets."""
         if self.accuracy.size == 0:
             return Metrics(math.nan, math.nan, math.nan, math.nan)
         return Metrics.of(self.accuracy)
@@ -129,7 +129,7 @@ class Record:
 
     @property
     def dot(self) -> float:
-        """The mean dot product of an example's gradient with past ones; NaN where it was not measured."""
+        """The mean dot product of an example's gradient with past ones; NaN if it was not measured."""
         found = self.alignment["mean"] if self.alignment else None
         return math.nan if found is None else float(found)
 
@@ -149,12 +149,12 @@ class Record:
 
     @property
     def key(self) -> str:
-        """A short hash of what was run; results do not enter it."""
+        """A short hash of what was run, which does not depend on the results."""
         return self.identity.key
 
     @property
     def name(self) -> str:
-        """What its files are called: <learner>-<stream>-seed<seed>-<key>."""
+        """The name of its files: <learner>-<stream>-seed<seed>-<key>."""
         return f"{self.learner}-{self.stream.get('stream', 'own')}-seed{self.seed}-{self.key}"
 
     def __eq__(self, other: object) -> bool:
@@ -162,10 +162,10 @@ class Record:
         return isinstance(other, Record) and self.to_json() == other.to_json()
 
     def to_json(self, *, compact: bool = False) -> dict[str, Any]:
-        """Return plain JSON values: the metrics, then everything else; null where something was not measured.
+        """Return plain JSON values: the metrics, then everything else; None where nothing was measured.
 
         Args:
-            compact: Write a matrix of which only what the metrics need was measured as four short rows.
+            compact: If only what the metrics need was measured, write it as four short rows instead of a matrix.
         """
         metrics = {name: _number(value) for name, value in asdict(self.metrics).items()}
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -176,10 +176,13 @@ class Record:
         return {"format": FORMAT, "key": self.key, **metrics, **parts}
 
     def write(self, folder: str | Path) -> Path:
-        """Write the record as <name>.json, whole or not at all; a file there that is no such record is left alone.
+        """Write the record as <name>.json, whole or not at all. An existing file that is not a record is left alone.
 
         Args:
             folder: Where to write it.
+
+        Returns:
+            The path of the file.
         """
         path = Path(folder) / f"{self.name}.json"
         if exists(path) and not _replaceable(path):
@@ -190,16 +193,24 @@ class Record:
 
     @staticmethod
     def from_json(parts: dict[str, Any]) -> "Record":
-        """Make a record from what `to_json` returned."""
+        """Make a record from what `to_json` returned.
+
+        Args:
+            parts: What `to_json` returned.
+        """
         if parts["format"] != FORMAT:
             raise MetareplayError(f"a record of format {parts['format']}: this version reads format {FORMAT}")
-        parts = {"alignment": None} | parts  # earlier records have none
+        parts = {"alignment": None} | parts  # which earlier records do not have
         kept = {f.name: parts[f.name] for f in fields(Record)}
         return Record(**kept | {"accuracy": _matrix(parts["accuracy"])})
 
     @staticmethod
     def read(path: str | Path) -> "Record":
-        """Read a record from its file."""
+        """Read a record from its file.
+
+        Args:
+            path: The file.
+        """
         try:
             return Record.from_json(json.loads(Path(path).read_text()))
         except FileNotFoundError as error:
@@ -207,12 +218,12 @@ class Record:
         except MetareplayError as error:
             raise MetareplayError(f"{path} is {error}") from error
         except (OSError, KeyError, TypeError, ValueError) as error:
-            raise MetareplayError(f"{path} is damaged or is no record: delete it and run again") from error
+            raise MetareplayError(f"{path} is damaged or not a record: delete it and run again") from error
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions that a run stands on, as they were when first asked for."""
+    """Return the versions of everything that a run depends on, as they were when this was first called."""
     return {
         "metareplay": __version__,
         "commit": _commit(),
@@ -225,7 +236,7 @@ def versions() -> dict[str, str]:
 
 
 def _commit() -> str:
-    """Return the commit that this package is checked out at, with "+" if there are changes; empty if installed."""
+    """Return the commit of the checked-out package, with "+" if there are changes; empty if it is installed."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return ""
@@ -237,7 +248,7 @@ def _commit() -> str:
 
 
 def _processor() -> str:
-    """Return the name of the CPU, where the system tells."""
+    """Return the name of the CPU, if the system tells."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
@@ -251,7 +262,7 @@ def now() -> str:
 
 
 def _replaceable(path: Path) -> bool:
-    """Return whether a file is a record of this format: not damaged, nor one that another version may read."""
+    """Return whether a file is a record of this format, and neither damaged nor of another version."""
     try:
         Record.read(path)
     except MetareplayError:
@@ -265,7 +276,7 @@ def more_than_needed(accuracy: Matrix) -> bool:
 
 
 def _ends(accuracy: Matrix) -> dict[str, Matrix]:
-    """Return what the metrics need: the first row, each task just before and just after it, the last row."""
+    """Return what the metrics need: the first row, each task just before and after learning it, and the last row."""
     before, after = np.diag(accuracy[:-1]), np.diag(accuracy[1:])
     return {"first": accuracy[0], "before": before, "after": after, "last": accuracy[-1]}
 

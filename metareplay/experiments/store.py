@@ -1,4 +1,4 @@
-"""Finished runs on disk, found by the hash of their configuration."""
+"""Records of finished runs on disk, found by the hash of what was run."""
 
 import json
 import logging
@@ -15,9 +15,12 @@ logger = logging.getLogger("metareplay")
 
 @final
 class Records:
-    """A folder of records: a JSON file each, as a run writes it, or many in a .jsonl file, a line each.
+    """Find records in a folder: in one JSON file per record, or in .jsonl files with one record per line.
 
-    A file that cannot be read (damaged, or written by another version) is named once and left alone.
+    A file that cannot be read, because it is damaged or from another version, is named in a warning and left alone.
+
+    Args:
+        folder: The folder with the records.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -27,7 +30,11 @@ class Records:
             self._known |= {record.key: record for record in unpack(path)}
 
     def find(self, key: str) -> Record | None:
-        """The record of a finished run; None if there is none yet."""
+        """Return the record of a finished run; None if there is none yet.
+
+        Args:
+            key: The key of the run.
+        """
         path = self._files.pop(key, None)
         if path is not None:
             try:
@@ -41,21 +48,30 @@ class Records:
 
 
 def pack(records: Iterable[Record], path: Path) -> None:
-    """Write records into one file, a line each, in the order of their names; equal ones once."""
+    """Write records into one file, one per line, in the order of their names; equal ones are written once.
+
+    Args:
+        records: The records.
+        path: The file to write, usually *.jsonl.
+    """
     lines = {record.name: json.dumps(record.to_json(compact=True)) for record in records}
     with write_atomically(path) as file:
         file.writelines(f"{lines[name]}\n".encode() for name in sorted(lines))
 
 
 def unpack(path: Path) -> list[Record]:
-    """The records that `pack` wrote; a line that cannot be read is named and left out."""
+    """Read the records that `pack` wrote; a line that cannot be read is named in a warning and left out.
+
+    Args:
+        path: The file.
+    """
     found = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             parts = json.loads(line)
             record = Record.from_json(parts)
             if record.key != parts["key"]:
-                raise MetareplayError("a record of another run than it says")
+                raise MetareplayError("its key is that of another run")
             found.append(record)
         except (MetareplayError, KeyError, TypeError, ValueError) as error:
             logger.warning("%s, line %d, cannot be read (%s); it is left alone", path, number, error)

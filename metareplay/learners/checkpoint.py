@@ -94,7 +94,7 @@ def fill(learner: Learner, path: Path, about: dict[str, Any], tensors: dict[str,
     table = Columns({names.get(name, name): values for name, values in part(tensors, "table/").items()})
     held = len(tensors.get("table/xs", ()))
     if held > learner.slot_count():
-        raise CheckpointError(f"{path} holds {held} examples, but this learner only {learner.slot_count()}")
+        raise CheckpointError(f"{path} holds {held} examples, but this learner holds only {learner.slot_count()}")
     here = model_state(learner.model)
     for name, value in part(tensors, "model/").items():
         here[name].detach().copy_(value)
@@ -116,7 +116,7 @@ def fill(learner: Learner, path: Path, about: dict[str, Any], tensors: dict[str,
 
 
 def check_model(path: Path, saved: dict[str, Tensor], model: nn.Module) -> None:
-    """Refuse a model whose parameters and buffers are not those of the checkpoint, in name, shape and dtype."""
+    """Raise CheckpointError if a model's parameters and buffers differ from the checkpoint in name, shape or dtype."""
     here = model_state(model)
     for name in [*saved, *here]:
         old, new = ((f"{tuple(s[name].shape)} {s[name].dtype}" if name in s else "missing") for s in (saved, here))
@@ -127,11 +127,11 @@ def check_model(path: Path, saved: dict[str, Tensor], model: nn.Module) -> None:
 
 
 def model_state(model: nn.Module) -> dict[str, Tensor]:
-    """Return all parameters and buffers, also those that a state_dict leaves out."""
+    """Return all parameters and buffers, including those that a state_dict leaves out."""
     return {**dict(model.named_buffers()), **model.state_dict()}
 
 
 def plain(settings: dict[str, object]) -> dict[str, Any]:
-    """Return settings as JSON gives them back."""
+    """Return settings as they look after being written to JSON and read again."""
     found: dict[str, Any] = json.loads(json.dumps(settings))
     return found

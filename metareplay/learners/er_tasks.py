@@ -25,16 +25,17 @@ class ERTasks(ReplayLearner):
 
     Args:
         model: Any torch module; it always holds the current weights.
-        memory: M, which examples are held: a `Reservoir` in the paper (Algorithm 3).
+        memory: M, the memory that holds examples: a `Reservoir` in the paper (Algorithm 3).
         lr: alpha, the rate of the optimizer.
         k: Examples per batch, the incoming one included (the paper's grids list k - 1).
         optimizer: What takes the steps: "sgd", "adam" or "rmsprop".
         seed: Decides every draw.
-        loss: The loss of (outputs, targets), a mean over the batch. None: cross-entropy, or squared error for
-            regression.
+        loss: The loss of (outputs, targets), a mean over the batch. None for cross-entropy, or squared error if
+            `regression` is set.
         regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
-        clip: Scale any gradient whose norm is above this down to it. None, as in the paper: do not.
-        engine: Who does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest that can.
+        clip: Scale any gradient with a larger norm down to this norm. None, as in the paper, turns clipping off.
+        engine: What does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest of these
+            that supports the model.
     """
 
     uses_tasks: ClassVar[bool] = True

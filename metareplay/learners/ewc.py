@@ -37,11 +37,12 @@ class EWC(Learner):
         fisher: How they measure it: the square of their mean gradient ("squared-mean", as in the paper's code), or the
             mean of their squared gradients ("mean-square", the empirical Fisher information).
         seed: Decides every draw.
-        loss: The loss of (outputs, targets), a mean over the batch. None: cross-entropy, or squared error for
-            regression.
+        loss: The loss of (outputs, targets), a mean over the batch. None for cross-entropy, or squared error if
+            `regression` is set.
         regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
-        clip: Scale any gradient whose norm is above this down to it. None, as in the paper: do not.
-        engine: Who does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest that can.
+        clip: Scale any gradient with a larger norm down to this norm. None, as in the paper, turns clipping off.
+        engine: What does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest of these
+            that supports the model.
     """
 
     uses_tasks: ClassVar[bool] = True
@@ -108,7 +109,7 @@ class EWC(Learner):
         }
 
     def restore_private(self, state: dict[str, Tensor]) -> None:
-        """Take back importance, anchor and progress."""
+        """Restore importance, anchor and progress."""
         self._penalty.importance.copy_(state["importance"])
         self._penalty.anchor.copy_(state["anchor"])
         self._task, self._since = (int(value) for value in state["progress"])

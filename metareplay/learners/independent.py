@@ -26,11 +26,12 @@ class Independent(Learner):
         start: Where a task's network starts: from its own first weights ("fresh"), or from those of the task trained
             last ("clone").
         seed: Decides every draw.
-        loss: The loss of (outputs, targets), a mean over the batch. None: cross-entropy, or squared error for
-            regression.
+        loss: The loss of (outputs, targets), a mean over the batch. None for cross-entropy, or squared error if
+            `regression` is set.
         regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
-        clip: Scale any gradient whose norm is above this down to it. None, as in the paper: do not.
-        engine: Who does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest that can.
+        clip: Scale any gradient with a larger norm down to this norm. None, as in the paper, turns clipping off.
+        engine: What does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest of these
+            that supports the model.
     """
 
     uses_tasks: ClassVar[bool] = True
@@ -62,9 +63,9 @@ class Independent(Learner):
                     self.weights.theta.copy_(before)
 
     def private_state(self) -> dict[str, Tensor]:
-        """Return which tasks have been trained, the last one at the end."""
+        """Return the tasks that have been trained, the last one at the end."""
         return {"trained": torch.tensor(self._trained, dtype=torch.int64)}
 
     def restore_private(self, state: dict[str, Tensor]) -> None:
-        """Take back which tasks have been trained."""
+        """Restore the list of tasks that have been trained."""
         self._trained = [int(task) for task in state["trained"]]

@@ -32,7 +32,7 @@ class InputChecks:
         self._expected: tuple[torch.Size, torch.dtype] | None = None  # shape and dtype of one input, from the first
 
     def expect(self, xs: Tensor) -> None:
-        """From now on, accept only inputs of the shape and dtype of these."""
+        """Accept only inputs of the shape and dtype of these from now on."""
         self._expected = (xs.shape[1:], xs.dtype)
 
     def inputs(self, xs: Array) -> Tensor:
@@ -53,7 +53,7 @@ class InputChecks:
         return xs
 
     def tasks(self, task: Tasks, count: int, needed: bool) -> Tensor:
-        """Return one task id per input (-1 where none was given), or raise InputError.
+        """Return one task id per input (-1 if none was given), or raise InputError.
 
         Args:
             task: One task id, one for each input, or None.
@@ -120,7 +120,7 @@ def as_tensor(name: str, value: object) -> Tensor:
         return torch.as_tensor(value).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(
-            f"{name} is a {type(value).__name__} that is no array of numbers: {one_line(error)}"
+            f"{name} is a {type(value).__name__} that cannot become an array of numbers: {one_line(error)}"
         ) from error
 
 

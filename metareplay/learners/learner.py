@@ -1,4 +1,4 @@
-"""What a learner is: it observes examples one by one, or many in order, and predicts at any time."""
+"""The interface of learners, which observe examples one by one, or many in order, and predict at any time."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,12 +26,23 @@ PIECE = 256  # examples to learn at a time, at most; any number gives the same w
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Learner(Predictor):
-    """The interface of all learners. An implementation says how it learns a piece of the stream: `learn`.
+    """Learn a stream of examples. This is the interface of all learners; an implementation defines `learn`.
+
+    Args:
+        model: Any torch module; it always holds the current weights.
+        lr: alpha, the SGD rate.
+        seed: Decides every draw.
+        loss: The loss of (outputs, targets), a mean over the batch. None for cross-entropy, or squared error if
+            `regression` is set.
+        regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
+        clip: Scale any gradient with a larger norm down to this norm. None, as in the paper, turns clipping off.
+        engine: What does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest of these
+            that supports the model.
 
     Attributes:
         uses_tasks: Whether learning needs task ids even if the model does not.
         seen: How many examples have been learned.
-        table: The examples that the learner works on, once the first has come.
+        table: The examples that the learner works on; None before the first one.
     """
 
     uses_tasks: ClassVar[bool] = False
@@ -57,7 +68,7 @@ class Learner(Predictor):
         """Learn from many examples, in order: the very same weights as a loop over `observe`.
 
         Bad input raises InputError before anything is learned. An example whose loss is not finite is undone and named
-        by a NonFiniteError; those before it stay learned, and those after it were not looked at.
+        by a NonFiniteError; those before it stay learned, and those after it are not used.
 
         Args:
             xs: A batch of inputs.
@@ -73,7 +84,13 @@ class Learner(Predictor):
 
     @final
     def accept(self, xs: Array, ys: Array | Sequence[int], task: Tasks = None) -> tuple[Columns, Table]:
-        """Check examples; return them with the table to `learn` them in. Bad input raises InputError."""
+        """Check examples; return them with the table to `learn` them in. Bad input raises InputError.
+
+        Args:
+            xs: A batch of inputs.
+            ys: Their labels, or targets.
+            task: One task id, or one for each example.
+        """
         incoming = self._check(xs, ys, task, needs_tasks=self.uses_tasks or self._task_count() is not None)
         limit = self._task_count()
         if limit is not None and int(incoming["task"].max()) >= limit:
@@ -124,7 +141,7 @@ class Learner(Predictor):
         return 0 if self.own_memory is None else self.own_memory.capacity
 
     def piece_size(self) -> int:
-        """Return how many examples to learn at a time, at most; any number gives the same weights."""
+        """Return the largest number of examples to learn at a time; any number gives the same weights."""
         return PIECE
 
     @classmethod
@@ -142,7 +159,11 @@ class Learner(Predictor):
         return {}
 
     def restore_private(self, state: dict[str, Tensor]) -> None:
-        """Take back what `private_state` returned."""
+        """Restore what `private_state` returned.
+
+        Args:
+            state: What `private_state` returned.
+        """
         del state
 
     def reshape_private(self, carry: Carry) -> None:
@@ -156,7 +177,7 @@ class Learner(Predictor):
     @final
     @contextmanager
     def reshaping(self) -> Iterator[nn.Module]:
-        """Change the model's layers in a `with` block, for instance give it a larger head; nothing learned is lost.
+        """Let the model's layers be changed in a `with` block, for instance for a larger head; nothing learned is lost.
 
         Memory, counts and draws go on as before. An optimizer's moments, and whatever else has the shape of the
         weights, keep their values for parameters that stay, and start from 0 for new ones.
@@ -182,7 +203,7 @@ class Learner(Predictor):
 
     @final
     def settings(self) -> dict[str, object]:
-        """Return every option with its value, as plain JSON values: what the record and the checkpoint say."""
+        """Return every option with its value, as plain JSON values, for records and checkpoints."""
         return {f.name: plain_option(getattr(self, f.name)) for f in fields(self) if f.name != "model"}
 
     @final
@@ -196,7 +217,7 @@ class Learner(Predictor):
 
     @final
     def finish(self, outcome: Outcome, slots: Ints, incoming: Columns, table: Table) -> None:
-        """Store and count the examples that were learned; name the next one if it could not be.
+        """Store and count the examples that were learned; raise an error that names the first that could not be.
 
         Args:
             outcome: What the engine did.

@@ -14,21 +14,23 @@ from metareplay.memories.sampler import Sampler
 class MERCurrentRate(ReplayLearner):
     """Learn one batch of k - 1 from memory with the incoming example at a random place, at s times the rate.
 
-    The best value for its cost in the paper. (The official code does not learn the stream's very first example; we do.)
+    In the paper it gives the best value for its cost. The official code does not learn the stream's very first
+    example; this class does.
 
     Args:
         model: Any torch module; it always holds the current weights.
-        memory: M, which examples are held: a `Reservoir` in the paper (Algorithm 3).
+        memory: M, the memory that holds examples: a `Reservoir` in the paper (Algorithm 3).
         lr: alpha, the SGD rate inside the batch; the incoming example is learned at s * alpha.
         gamma: Reptile rate: how far to go along the steps of the batch, 0 < gamma <= 1.
         s: How many times the rate the incoming example gets.
         k: Examples per batch, the incoming one included (the paper's grids list k - 1).
         seed: Decides every draw.
-        loss: The loss of (outputs, targets), a mean over the batch. None: cross-entropy, or squared error for
-            regression.
+        loss: The loss of (outputs, targets), a mean over the batch. None for cross-entropy, or squared error if
+            `regression` is set.
         regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
-        clip: Scale any gradient whose norm is above this down to it. None, as in the paper: do not.
-        engine: Who does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest that can.
+        clip: Scale any gradient with a larger norm down to this norm. None, as in the paper, turns clipping off.
+        engine: What does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest of these
+            that supports the model.
     """
 
     lr: float = 0.03

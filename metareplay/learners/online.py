@@ -1,4 +1,4 @@
-"""Online learning: SGD on each example as it comes, nothing else."""
+"""Online learning: SGD on each example as it comes, and nothing else."""
 
 from dataclasses import dataclass
 from typing import final
@@ -20,11 +20,12 @@ class Online(Learner):
         model: Any torch module; it always holds the current weights.
         lr: alpha, the SGD rate.
         seed: Decides every draw.
-        loss: The loss of (outputs, targets), a mean over the batch. None: cross-entropy, or squared error for
-            regression.
+        loss: The loss of (outputs, targets), a mean over the batch. None for cross-entropy, or squared error if
+            `regression` is set.
         regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
-        clip: Scale any gradient whose norm is above this down to it. None, as in the paper: do not.
-        engine: Who does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest that can.
+        clip: Scale any gradient with a larger norm down to this norm. None, as in the paper, turns clipping off.
+        engine: What does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest of these
+            that supports the model.
 
     >>> import torch, metareplay as mr
     >>> learner = mr.Online(mr.networks.mlp(4, (8,), 3), lr=0.1)
@@ -41,10 +42,12 @@ class Online(Learner):
 
 
 def step_once(learner: Learner, incoming: Columns, table: Table) -> None:
-    """Take one step on each of these examples, in order, and keep none of them; one plan for each stretch of a task.
+    """Take one step on each of these examples, in order, and keep none of them.
+
+    There is one plan for each stretch of examples of the same task.
 
     Args:
-        learner: Who learns.
+        learner: The learner.
         incoming: The examples.
         table: The table to bring them into.
     """

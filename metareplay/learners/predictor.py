@@ -1,8 +1,9 @@
-"""A model with its loss and its engine: checks what it is given, predicts. Everything that trains stands on this."""
+"""A model with its loss and its engine, the base of everything that trains: it checks its inputs and predicts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, Literal, final, get_args, get_origin
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, Literal, final, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -27,11 +28,12 @@ class Predictor:
         model: Any torch module; it always holds the current weights.
         lr: alpha, the SGD rate.
         seed: Decides every draw.
-        loss: The loss of (outputs, targets), a mean over the batch. None: cross-entropy, or squared error for
-            regression.
+        loss: The loss of (outputs, targets), a mean over the batch. None for cross-entropy, or squared error if
+            `regression` is set.
         regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
-        clip: Scale any gradient whose norm is above this down to it. None, as in the paper: do not.
-        engine: Who does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest that can.
+        clip: Scale any gradient with a larger norm down to this norm. None, as in the paper, turns clipping off.
+        engine: What does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest of these
+            that supports the model.
     """
 
     model: nn.Module = field(kw_only=False)
@@ -44,8 +46,8 @@ class Predictor:
 
     def __post_init__(self) -> None:
         """Check the options. Subclasses check their own first: a model is only touched once everything is in order."""
-        for option in fields(self):
-            setattr(self, option.name, checked(option, getattr(self, option.name)))
+        for name, kind in option_types(type(self)).items():
+            setattr(self, name, checked(name, kind, getattr(self, name)))
         check_rate("lr", self.lr)
         if self.clip is not None:
             check_rate("clip", self.clip)
@@ -68,11 +70,11 @@ class Predictor:
         self._outputs: torch.Size | None = None  # shape of one output
 
     def make_objective(self) -> Objective:
-        """Make what every step minimises. Override it for an objective of your own."""
+        """Make the objective that every step minimises. Override this for an objective of your own."""
         return Supervised(self.loss or default_loss(self.regression), self.regression, clip=self.clip)
 
     def make_optimizer(self, theta: nn.Parameter) -> torch.optim.Optimizer | None:
-        """Make the optimizer that takes the steps. Override it for another one than plain SGD, which is None.
+        """Make the optimizer that takes the steps; None for plain SGD. Override this for another one.
 
         Args:
             theta: All trainable weights as one flat vector.
@@ -121,12 +123,12 @@ class Predictor:
 
     @final
     def expect(self, xs: Tensor) -> None:
-        """From now on, accept only inputs that look like these: what a restored learner knows from its table."""
+        """Accept only inputs of this shape and dtype from now on; a restored learner knows them from its table."""
         self._checks.expect(xs)
 
     @final
     def _forward(self, xs: Tensor, tasks: Tensor) -> Tensor:
-        """Compute outputs in evaluation mode; report a model that cannot take the inputs in one line."""
+        """Compute outputs in evaluation mode; raise a one-line InputError if the model cannot take the inputs."""
         try:
             outputs = self.chosen_engine.outputs(xs, tasks)
         except MetareplayError:
@@ -140,19 +142,34 @@ class Predictor:
         return outputs
 
 
-def checked(option: "Field[Any]", value: Any) -> Any:
-    """Return an option's value in the type that its field has, or raise InputError.
+@cache
+def option_types(kind: type) -> dict[str, Any]:
+    """Return the type of each option of a class, also where annotations are written as text.
 
     Args:
-        option: The field.
+        kind: A dataclass.
+    """
+    try:
+        known = get_type_hints(kind)
+    except NameError:  # a name that only type checkers import
+        known = {}
+    return {option.name: known.get(option.name, option.type) for option in fields(kind)}
+
+
+def checked(name: str, kind: Any, value: Any) -> Any:
+    """Return an option's value in the type that it should have, or raise InputError.
+
+    Args:
+        name: The option.
+        kind: The type that it should have.
         value: What was given for it.
     """
-    if option.type is int:
-        return whole(option.name, value)
-    if option.type is float or (option.type == float | None and value is not None):
-        return real(option.name, value)
-    if get_origin(option.type) is Literal and option.name != "engine" and value not in get_args(option.type):
-        raise InputError(f"{option.name}={value!r}: use one of {', '.join(map(repr, get_args(option.type)))}")
+    if kind is int:
+        return whole(name, value)
+    if kind is float or (kind == float | None and value is not None):
+        return real(name, value)
+    if get_origin(kind) is Literal and name != "engine" and value not in get_args(kind):
+        raise InputError(f"{name}={value!r}: use one of {', '.join(map(repr, get_args(kind)))}")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Learners that replay: draw batches from a memory, learn, offer the example to the memory."""
+"""Learners that replay: they draw batches from a memory, learn, and offer the example to the memory."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -19,7 +19,23 @@ ROWS = 2**18  # rows to plan at a time
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ReplayLearner(Learner):
-    """Draw first, then compute, then store. Algorithms 1 and 4 to 7 differ in what they draw: `plan`."""
+    """Draw batches from a memory, learn from them, then store the example. An implementation defines `plan`.
+
+    Algorithms 1 and 4 to 7 differ only in what they draw and at what rates.
+
+    Args:
+        model: Any torch module; it always holds the current weights.
+        memory: M, the memory that holds examples: a `Reservoir` in the paper (Algorithm 3).
+        lr: alpha, the SGD rate.
+        k: Examples per batch, the incoming one included (the paper's grids list k - 1).
+        seed: Decides every draw.
+        loss: The loss of (outputs, targets), a mean over the batch. None for cross-entropy, or squared error if
+            `regression` is set.
+        regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
+        clip: Scale any gradient with a larger norm down to this norm. None, as in the paper, turns clipping off.
+        engine: What does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest of these
+            that supports the model.
+    """
 
     memory: Memory = field(default_factory=lambda: Reservoir(500))
     k: int = 11
@@ -39,7 +55,7 @@ class ReplayLearner(Learner):
 
     @final
     def learn(self, incoming: Columns, table: Table) -> None:
-        """Draw first, then compute, then store."""
+        """Draw everything first, then compute, then store."""
         table.bring(incoming)
         with Sampler(self.memory, self.draws, self.seen, incoming.task_ids()) as memory:
             plan = self.plan(memory)
@@ -47,7 +63,7 @@ class ReplayLearner(Learner):
         self.finish(outcome, plan.slots, incoming, table)
 
     def rows_per_example(self) -> int:
-        """Return how many rows are visited for one incoming example, at most."""
+        """Return the largest number of rows that are visited for one incoming example."""
         return self.k
 
     @classmethod
@@ -57,7 +73,7 @@ class ReplayLearner(Learner):
 
     @final
     def piece_size(self) -> int:
-        """Return as many examples as make a plan of moderate size."""
+        """Return the number of examples for which a plan has a moderate size."""
         return max(1, min(PIECE, ROWS // self.rows_per_example()))
 
     @property

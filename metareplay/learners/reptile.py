@@ -26,11 +26,12 @@ class Reptile(Predictor):
         s: Batches per update.
         k: Examples per batch.
         seed: Decides every draw.
-        loss: The loss of (outputs, targets), a mean over the batch. None: cross-entropy, or squared error for
-            regression.
+        loss: The loss of (outputs, targets), a mean over the batch. None for cross-entropy, or squared error if
+            `regression` is set.
         regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
-        clip: Scale any gradient whose norm is above this down to it. None, as in the paper: do not.
-        engine: Who does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest that can.
+        clip: Scale any gradient with a larger norm down to this norm. None, as in the paper, turns clipping off.
+        engine: What does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest of these
+            that supports the model.
 
     >>> import torch, metareplay as mr
     >>> learner = mr.Reptile(mr.networks.mlp(4, (8,), 3), lr=0.1, beta=0.5, s=3, k=5)

@@ -1,4 +1,4 @@
-"""What a memory is: which of the examples seen are held, and in which slots. Integers only; the data are in a Table."""
+"""The interface of memories, which decide what examples are held and in which slots. The data are in a Table."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -20,7 +20,7 @@ from metareplay.streams.stream import Examples
 
 
 class Memory(ABC):
-    """Hold a bounded number of the examples seen. An implementation only says where an example goes: `place`.
+    """Hold a bounded number of the examples seen. An implementation defines `place`: where an example goes.
 
     Args:
         capacity: The largest number of examples to hold.
@@ -38,8 +38,8 @@ class Memory(ABC):
         self.row_of = np.arange(self.capacity)  # the table row of each slot; a Sampler looks ahead in it
         self._count = 0
         self._claimed = False
-        self.task_count: int | None = None  # only tasks 0 .. task_count - 1, where a memory needs to know the task
-        self.table: Table | None = None  # the examples themselves, once the first has come
+        self.task_count: int | None = None  # how many tasks there are, for a memory that needs to know the tasks
+        self.table: Table | None = None  # the examples themselves; None before the first one
 
     def __len__(self) -> int:
         """Count the examples held."""
@@ -47,11 +47,11 @@ class Memory(ABC):
 
     @abstractmethod
     def place(self, draws: Draws, tasks: Ints) -> Ints:
-        """Choose a slot for each of the next examples. Changes nothing.
+        """Choose a slot for each of the next examples, without changing anything.
 
         Args:
             draws: The learner's random draws, addressed by the number of an example (the next one is `self.seen`).
-            tasks: The task of each of the next examples; -1 where none was given.
+            tasks: The task of each of the next examples; -1 if none was given.
 
         Returns:
             The slot that each example will go to, -1 for one that is not kept.
@@ -62,7 +62,11 @@ class Memory(ABC):
         """Return the kind and the options of this memory as plain JSON values, for records and checkpoints."""
 
     def groups(self, task: int) -> list[Ints]:
-        """Return the sets of slots on which GEM must not get worse while it learns `task`: here, all held, as one."""
+        """Return the sets of slots on which GEM must not get worse while it learns `task`; by default one set of all.
+
+        Args:
+            task: The task that is being learned.
+        """
         del task
         return [self.filled] if len(self.filled) else []
 
@@ -73,7 +77,7 @@ class Memory(ABC):
 
     @final
     def claim(self) -> None:
-        """Belong to one learner, for good."""
+        """Reserve this memory for one learner; raise InputError if it belongs to another one already."""
         if self._claimed:
             raise InputError("this memory already belongs to another learner: make a new one")
         self._claimed = True
@@ -94,7 +98,12 @@ class Memory(ABC):
 
     @final
     def keep(self, slots: Ints, tasks: Ints) -> None:
-        """Record that examples of these tasks were offered and went to these slots."""
+        """Record that examples were offered and where they went.
+
+        Args:
+            slots: The slot that each example went to; -1 for one that was not kept.
+            tasks: The task of each example.
+        """
         for slot in slots.tolist():
             if slot >= 0 and not self.is_filled[slot]:
                 self.order[self._count] = slot
@@ -119,7 +128,7 @@ class Memory(ABC):
 
     @final
     def tasks(self) -> Ints:
-        """Return the task of each example held, in slot order (-1 where none was given)."""
+        """Return the task of each example held, in slot order (-1 if none was given)."""
         return self.held().task_ids() if self.table is not None else np.zeros(0, np.int64)
 
     @final

@@ -46,7 +46,7 @@ class Ring(Memory):
         return {"kind": "Ring", "capacity": self.capacity, "tasks": self.task_count}
 
     def groups(self, task: int) -> list[Ints]:
-        """Return the slots of each other task that was seen: one constraint of GEM's each."""
+        """Return the slots of each other task that was seen; each task is one constraint for GEM."""
         return [
             other * self.share + np.arange(min(self.seen_of[other], self.share), dtype=np.int64)
             for other in sorted(self.seen_of)

@@ -1,4 +1,4 @@
-"""Draws from a memory, made ahead of the learning that they are for."""
+"""Draws from a memory, made before anything is learned."""
 
 from collections.abc import Iterator
 from typing import Self, final
@@ -66,7 +66,11 @@ class Sampler:
         return rows.reshape(batches, size)
 
     def position(self, size: int) -> int:
-        """Draw a place for the current example among `size` others: before the first, ..., after the last."""
+        """Draw a place for the current example among others: before the first (0), ..., after the last (`size`).
+
+        Args:
+            size: How many others there are.
+        """
         return int(self._places[self._at] * (size + 1))
 
     def visit(self, *rows: Ints) -> None:

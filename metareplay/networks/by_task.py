@@ -15,7 +15,7 @@ from metareplay.networks.mlp import mlp
 
 
 class TaskModule(nn.Module, ABC):
-    """The interface of modules whose `forward` takes inputs and task ids; subclass it for your own multi-head net."""
+    """Take inputs and task ids. This is the interface of multi-head modules; subclass it for your own."""
 
     @abstractmethod
     def forward(self, inputs: Tensor, tasks: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ class TaskModule(nn.Module, ABC):
 
 @final
 class MultiHead(TaskModule):
-    """A body that all tasks share, and an output layer for each task; tasks may differ in their numbers of classes.
+    """Combine a body that all tasks share with an output layer for each task, whose numbers of classes may differ.
 
     >>> net = MultiHead(mlp(4, (8,), 6), features=6, classes=(2, 3))
     >>> net(torch.zeros(2, 4), torch.tensor([0, 1])).detach()
@@ -132,7 +132,7 @@ class MultiHead(TaskModule):
 
 @final
 class Separate(TaskModule):
-    """A network of its own for each task, which the learner `Independent` trains.
+    """Hold one network per task, as the learner `Independent` trains them.
 
     Args:
         nets: The network of each task.
@@ -178,7 +178,7 @@ class Separate(TaskModule):
 
 @final
 class TaskInputs(TaskModule):
-    """An input layer for each task, followed by layers that all tasks share, which the learner `TaskInput` trains.
+    """Combine an input layer for each task with layers that all tasks share, as the learner `TaskInput` trains them.
 
     Args:
         inputs: The input layer of each task.

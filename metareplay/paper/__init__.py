@@ -1,1 +1,1 @@
-"""What the paper says: settings and published numbers, in one place."""
+"""What the paper says, in one place: its settings and its published numbers."""

@@ -1,7 +1,7 @@
 """The best hyperparameters of the paper's searches (Appendix J), by learner, stream and memory size.
 
-k counts the incoming example, as in Algorithm 1; the paper lists k - 1. Where the paper is silent or contradicts its
-code, the choice is said beside it.
+k counts the incoming example, as in Algorithm 1; the paper lists k - 1. Where the paper says nothing or contradicts its
+code, a comment explains our choice.
 """
 
 import math
@@ -15,12 +15,12 @@ STREAMS = (ROTATIONS, PERMUTATIONS, MANY)
 # Learners without a memory: learner -> stream -> options.
 WITHOUT_MEMORY: dict[str, dict[str, Options]] = {
     "online": {ROTATIONS: {"lr": 0.0003}, PERMUTATIONS: {"lr": 0.003}, MANY: {"lr": 0.003}},
-    "independent": {  # "depending on what leads to better performance": clone does, fresh stays below 40 %
+    "independent": {  # "depending on what leads to better performance": that is clone, as fresh stays below 40 %
         ROTATIONS: {"lr": 0.01, "start": "clone"},
         PERMUTATIONS: {"lr": 0.01, "start": "clone"},
         MANY: {"lr": 0.01, "start": "clone"},
     },
-    "task-input": {  # not run on Many Permutations in the paper: the rate of the other two
+    "task-input": {  # the paper did not run it on Many Permutations: we use the rate of the other two
         ROTATIONS: {"lr": 0.01},
         PERMUTATIONS: {"lr": 0.01},
         MANY: {"lr": 0.01},
@@ -69,7 +69,12 @@ WITH_MEMORY: dict[str, dict[str, dict[int, Options]]] = {
             200: {"lr": 0.03, "beta": 0.03, "k": 11, "s": 10},
         },
         MANY: {
-            5120: {"lr": 0.1, "beta": 0.01, "k": 6, "s": 10},  # lr is missing in the paper: 0.1 in the official script
+            5120: {
+                "lr": 0.1,
+                "beta": 0.01,
+                "k": 6,
+                "s": 10,
+            },  # lr is missing in the paper; it is 0.1 in the official script
             500: {"lr": 0.03, "beta": 0.03, "k": 6, "s": 10},
         },
     },
@@ -101,26 +106,31 @@ WITH_MEMORY: dict[str, dict[str, dict[int, Options]]] = {
             200: {"lr": 0.03, "gamma": 0.1, "k": 6, "s": 2},
         },
         MANY: {
-            5120: {"lr": 0.03, "gamma": 0.03, "k": 51, "s": 10},  # k - 1 = 100 in the official script
+            5120: {"lr": 0.03, "gamma": 0.03, "k": 51, "s": 10},  # the official script has k - 1 = 100
             500: {"lr": 0.03, "gamma": 0.03, "k": 6, "s": 10},
         },
     },
 }
 
-# Table 6's other optimizers: name -> (learner, optimizer, rate by stream). The paper lists no settings for them: k is
-# that of the learner with SGD, the rate the best of 0.0001, 0.0003 and 0.001 with 500 memories and seed 100.
+# Table 6's other optimizers: name -> (learner, optimizer, rate by stream). The paper lists no settings for them. k is
+# that of the learner with SGD, and the rate is the best of 0.0001, 0.0003 and 0.001 with 500 memories and seed 100.
 VARIANTS: dict[str, tuple[str, str, dict[str, float]]] = {
     "er-tasks-adam": ("er-tasks", "adam", {ROTATIONS: 0.001, PERMUTATIONS: 0.0003, MANY: 0.0003}),
     "er-tasks-rmsprop": ("er-tasks", "rmsprop", {ROTATIONS: 0.001, PERMUTATIONS: 0.001, MANY: 0.0003}),
 }
 
-# GEM with a reservoir has no settings in the paper either: the best of the rates 0.003, 0.01, 0.03 and the strengths
-# 0, 0.5, 1 with 500 memories and seed 100, on Rotations and Many Permutations.
+# The paper lists no settings for GEM with a reservoir either. These are the best of the rates 0.003, 0.01 and 0.03 and
+# the strengths 0, 0.5 and 1 with 500 memories and seed 100, on Rotations and Many Permutations.
 GEM_RESERVOIR: Options = {"lr": 0.01, "strength": 1.0}
 
 
 def best(learner: str, stream: str, memory: int) -> Options:
-    """The paper's settings; for a memory size it did not try, those of the nearest size (as a ratio) that it did.
+    """Return the paper's settings; for a memory size that it did not try, those of the nearest size (as a ratio).
+
+    Args:
+        learner: The learner's name, such as "mer".
+        stream: The stream's name, such as "rotations".
+        memory: How many examples are held.
 
     >>> best("mer", "rotations", 500)
     {'lr': 0.1, 'beta': 0.01, 'k': 11, 's': 10}
@@ -135,4 +145,4 @@ def best(learner: str, stream: str, memory: int) -> Options:
     if learner in WITHOUT_MEMORY:
         return dict(WITHOUT_MEMORY[learner][stream])
     sizes = WITH_MEMORY[learner][stream]
-    return dict(sizes[min(sizes, key=lambda size: abs(math.log(size / memory)))])
+    return dict(sizes[min(sizes, key=lambda size: abs(math.log(size / max(memory, 1))))])

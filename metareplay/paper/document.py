@@ -1,4 +1,4 @@
-"""One page with every table, our numbers beside the paper's, and where each comes from."""
+"""One page with every table: our numbers beside the paper's, and where each of them comes from."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,16 +14,21 @@ This page is made from the records in `results/` by
 
     metareplay paper all --only-records --records results --out results --document docs/results.md
 
-and every record by `metareplay paper <table>`, which runs what has no record yet. In each cell: our mean ± standard
-deviation over seeds (in brackets the paper's); `[n]` says how many seeds where they are not as many as the paper's. A
-number is *within* if it differs by no more than 1 point or twice the paper's deviation, whichever is larger (table 4:
-negative where the paper's is and within a factor of ten, else between -0.1 and ten times the paper's). What is not
-within is marked. What the misses mean is in [findings](findings.md).
+and every record by `metareplay paper <table>`, which runs what has no record yet. Each cell has our mean ± standard
+deviation over seeds, and the paper's in brackets; `[n]` gives our number of seeds if it is not the paper's. A number is
+*within* if it differs by no more than 1 point or twice the paper's deviation, whichever is larger. In table 4, a number
+is within if it is negative where the paper's is and within a factor of ten of it, or otherwise if it lies between -0.1
+and ten times the paper's. Numbers that are not within are marked. [Findings](findings.md) says what the misses mean.
 """
 
 
 def document(tables: Mapping[str, tuple[PaperTable, Sequence[Result]]], pictures: Mapping[str, str]) -> str:
-    """The page; `pictures` are titles by file name."""
+    """Return the page as Markdown.
+
+    Args:
+        tables: Each table with our numbers, by name.
+        pictures: The title of each picture, by file name.
+    """
     numbers = [one for name, (_, found) in tables.items() if name not in OBSERVATIONS for one in found]
     parts = [HEAD, f"Tables 1 to 9 together: {summary(numbers)} (numbers that stand in two tables count twice).\n"]
     for name, (table, found) in tables.items():
@@ -35,7 +40,7 @@ def document(tables: Mapping[str, tuple[PaperTable, Sequence[Result]]], pictures
 
 
 def provenance(records: Sequence[Record]) -> str:
-    """When, where and from which commit the runs behind a table come, and how long they took.
+    """Say when, where and from which commit the runs behind a table come, and how long they took.
 
     >>> provenance([])
     'No runs yet.'

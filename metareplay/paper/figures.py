@@ -1,4 +1,4 @@
-"""Figures that the paper's experiments ask for: what each is drawn from, and how."""
+"""Figures of the paper's experiments: what each of them is drawn from, and how."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,13 @@ from metareplay.plots import plot_alignment, plot_matrices
 @final
 @dataclass(frozen=True)
 class Figure:
-    """A picture of what a table's runs gave."""
+    """Describe a picture of the results of a table's runs.
+
+    Args:
+        title: The title of the picture.
+        table: Makes the table whose runs it shows.
+        draw: Draws the picture from our numbers into a file.
+    """
 
     title: str
     table: Callable[[], PaperTable]
@@ -22,7 +28,7 @@ class Figure:
 
 
 def full_runs() -> PaperTable:
-    """Four learners on Rotations with 500 memories, every task measured after every task."""
+    """Return four learners on Rotations with 500 memories, with every task measured after every task."""
     wanted = [("Online", None), ("GEM", 500), ("ER with SGD (algorithm 4)", 500), ("MER", 500)]
     cells = [cell for table in (table_1(), table_2(), table_6()) for cell in table.cells]
     chosen = {
@@ -34,18 +40,18 @@ def full_runs() -> PaperTable:
 
 
 def draw_tasks(found: Sequence[Result], path: Path) -> None:
-    """A panel for each learner."""
+    """Draw the accuracies of all tasks over time, one panel per learner."""
     records = {one.cell.model.partition(" with")[0]: one.records[0] for one in found}
     plot_matrices(records, path, "MNIST Rotations, 500 memories, one seed: accuracy of every task over time")
 
 
 def draw_memory(found: Sequence[Result], path: Path) -> None:
-    """Lines over the size of the memory."""
+    """Draw retained accuracy against the size of the memory."""
     plot_memory(found, path, "Retained accuracy against the size of the memory (mean and deviation over seeds)")
 
 
 def draw_alignment(found: Sequence[Result], path: Path) -> None:
-    """ER beside MER, on Rotations, first seed; nothing where that has not been run."""
+    """Draw ER beside MER on Rotations with the first seed; draw nothing if that has not been run."""
     records = {one.cell.model: one.records[0] for one in found if one.cell.column == "MNIST Rotations"}
     if records:
         plot_alignment(records, path, "MNIST Rotations: gradients of incoming examples against past ones (one seed)")
@@ -56,4 +62,8 @@ FIGURES = {
     "figure-memory": Figure("Retained accuracy against memory size, every method of table 6", table_6, draw_memory),
     "figure-alignment": Figure("Dot products of gradients, ER against MER (table 4)", table_4, draw_alignment),
 }
-PICTURES = {"table-2": draw_memory, "table-4": draw_alignment, "table-6": draw_memory}  # where one says more
+PICTURES = {
+    "table-2": draw_memory,
+    "table-4": draw_alignment,
+    "table-6": draw_memory,
+}  # of tables that are clearer with a picture

@@ -1,4 +1,4 @@
-"""The paper's whole grid for Algorithm 1 (Appendix J), run as one fleet on a GPU, and what came out.
+"""The paper's whole grid for Algorithm 1 (Appendix J), run as one fleet on a GPU, and its results.
 
 python -m metareplay.paper.grid --memory 500 --seeds 5 --out results
 """
@@ -30,7 +30,14 @@ GRID: Final[dict[str, tuple[float, ...]]] = {
 
 
 def experiments(stream: str, memory: int, seeds: int, **sizes: Any) -> list[Experiment]:
-    """Every setting of the grid, with every seed."""
+    """Return an experiment for every setting of the grid and every seed.
+
+    Args:
+        stream: The stream's name, such as "rotations".
+        memory: How many examples are held.
+        seeds: How many seeds to run per setting.
+        sizes: Other fields of the experiments, such as tasks and examples.
+    """
     settings = [dict(zip(GRID, values, strict=True)) for values in product(*GRID.values())]
     return [
         Experiment(learner="mer", stream=stream, memory=memory, options=options, seed=seed, **sizes)
@@ -40,7 +47,19 @@ def experiments(stream: str, memory: int, seeds: int, **sizes: Any) -> list[Expe
 
 
 def document(stream: str, memory: int, seeds: int, folder: Path, device: str = "cuda", **sizes: Any) -> dict[str, Any]:
-    """Fly the grid; for each setting the retained accuracy of each seed (null: not finite), the best one first."""
+    """Run the grid; return the retained accuracy of each seed of each setting, starting with the best setting.
+
+    Args:
+        stream: The stream's name, such as "rotations".
+        memory: How many examples are held.
+        seeds: How many seeds to run per setting.
+        folder: Where records and checkpoints are.
+        device: The GPU.
+        sizes: Other fields of the experiments, such as tasks and examples.
+
+    Returns:
+        Plain JSON values; None for a run that did not stay finite.
+    """
     wanted, start = experiments(stream, memory, seeds, **sizes), time.perf_counter()
     records = FleetRunner(device).run(wanted, folder)
     seconds = time.perf_counter() - start
@@ -69,7 +88,7 @@ def document(stream: str, memory: int, seeds: int, folder: Path, device: str = "
 
 
 def main() -> None:
-    """The command line."""
+    """Run the grid from the command line and write its results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--stream", default="rotations")
     parser.add_argument("--memory", type=int, default=500)

@@ -10,11 +10,19 @@ import numpy as np
 from metareplay.paper.results import Result
 from metareplay.plots import new_figure, save_figure
 
-MARKERS: Final = "os^vDPX<>*h"  # one more than there are colours: colour and marker together are a model's own
+MARKERS: Final = (
+    "os^vDPX<>*h"  # one more than there are colours, so that each model has its own pair of colour and marker
+)
 
 
 def plot_memory(found: Sequence[Result], path: Path, title: str) -> None:
-    """Retained accuracy against memory size, a panel a stream; the paper's numbers hollow, around ours if near."""
+    """Draw retained accuracy against memory size, one panel per stream; hollow markers are the paper's numbers.
+
+    Args:
+        found: Our numbers.
+        path: The picture to write.
+        title: Its title.
+    """
     chosen = [one for one in found if one.cell.metric == "ra" and one.cell.memory is not None]
     columns = list(dict.fromkeys(one.cell.column for one in chosen))
     models = list(dict.fromkeys(one.cell.model for one in chosen))
@@ -29,7 +37,7 @@ def plot_memory(found: Sequence[Result], path: Path, title: str) -> None:
         held = sorted({one.cell.memory for one in there if one.cell.memory})
         for number, (model, style) in enumerate(styles.items()):
             points = sorted((one for one in there if one.cell.model == model), key=lambda one: one.cell.memory or 0)
-            aside = 0.7 * ((number + 0.5) / len(models) - 0.5)  # so that models stand side by side
+            aside = 0.7 * ((number + 0.5) / len(models) - 0.5)  # draws the models side by side
             at = [held.index(one.cell.memory or 0) + aside for one in points]
             means, stds = [one.mean for one in points], [one.std or 0.0 for one in points]
             axes.errorbar(at, means, stds, linewidth=0.8, elinewidth=1.4, capsize=2.5, markersize=4.5, **style)
@@ -51,7 +59,12 @@ def plot_memory(found: Sequence[Result], path: Path, title: str) -> None:
 
 
 def plot_grid(found: dict[str, Any], path: Path) -> None:
-    """Retained accuracy over a grid of settings (`paper.grid.document`): a panel for each lr and s, beta against k."""
+    """Draw retained accuracy over a grid of settings: one panel for each lr and s, with beta against k.
+
+    Args:
+        found: What `paper.grid.document` returned.
+        path: The picture to write.
+    """
     ra = {(row["lr"], row["s"], row["beta"], row["k"]): row["ra"] for row in found["settings"]}
     rates, batches, betas, sizes = (sorted({key[place] for key in ra}) for place in range(4))
     known = sorted(value for value in ra.values() if value is not None)

@@ -1,4 +1,4 @@
-"""Run the paper's tables and figures, and lay our numbers beside its own."""
+"""Reproduction of the paper's tables and figures, with our numbers beside the paper's."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,12 +19,12 @@ Draw = Callable[[Sequence[Result], Path], None]
 @final
 @dataclass(frozen=True)
 class Reproduction:
-    """One table or figure with what our runs gave.
+    """Hold one table or figure with our results.
 
     Args:
-        name: What `titles` calls it.
-        table: What it is made from.
-        numbers: Our numbers; none where nothing has been run yet.
+        name: Its name, as in `titles`.
+        table: The table that it is made from.
+        numbers: Our numbers; empty if nothing has been run yet.
     """
 
     name: str
@@ -48,7 +48,7 @@ def titles() -> dict[str, str]:
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """Return the tables and figures that were asked for, each once.
+    """Return the names of the tables and figures that were asked for, each once.
 
     Args:
         names: Names, or "all".
@@ -62,11 +62,11 @@ def chosen(names: Sequence[str]) -> list[str]:
 
 @final
 class Wanted:
-    """What has to be run for some tables and figures.
+    """Find out what has to be run for some tables and figures.
 
     Args:
-        names: Which ones.
-        seeds: Seeds per number; None for the paper's, or five where a run takes minutes.
+        names: The names of the tables and figures.
+        seeds: Seeds per number; None for the paper's, or five if a run takes minutes.
         sizes: tasks, examples and test_examples of a miniature; a miniature is not compared with the paper.
     """
 
@@ -79,12 +79,12 @@ class Wanted:
 
     @property
     def experiments(self) -> list[Experiment]:
-        """What to run, in the order of the tables; equal ones appear as often as they are needed."""
+        """What to run, in the order of the tables; equal experiments appear as often as they are needed."""
         tables = self._tables.values()
         return [run for table in tables for run in needed_runs(table, self._seeds, **self._changes)]
 
     def recorded(self, folder: Path) -> list[Record | None]:
-        """Return the records that are in a folder, in the order of `experiments`; None where there is none.
+        """Return the records that are in a folder, in the order of `experiments`; None if there is no record.
 
         Args:
             folder: Where the records are.
@@ -96,7 +96,7 @@ class Wanted:
         """Return our numbers beside the paper's.
 
         Args:
-            records: The records of `experiments`, in that order; None where a run has not been done.
+            records: The records of `experiments`, in that order; None for a run that has not been done.
         """
         found: Iterator[Record | None] = iter(records)
         return [

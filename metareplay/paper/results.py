@@ -1,4 +1,4 @@
-"""Our numbers beside the paper's: what a table's runs gave, the difference, and a verdict."""
+"""Our numbers beside the paper's: the results of a table's runs, the differences, and a verdict on each."""
 
 import csv
 import io
@@ -16,43 +16,50 @@ from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.record import Record
 from metareplay.paper.tables import Cell, PaperTable
 
-A_MINUTE = 9e6  # SGD steps: what a run of about a minute does
-NEAR_ZERO = 0.1  # a dot product of table 4 above minus this is no interference to speak of
+A_MINUTE = 9e6  # SGD steps that a run takes in about a minute
+NEAR_ZERO = 0.1  # dot products of table 4 above minus this count as no interference
 VERDICTS = ("within", "better", "worse", "missed")
 
 
 @final
 @dataclass(frozen=True)
 class Result:
-    """What we got for one number of a table, seed by seed."""
+    """Hold our results for one number of a table, seed by seed.
+
+    Args:
+        cell: The number of the paper's table.
+        values: Our value for each seed.
+        records: The runs behind the values.
+        comparable: Whether they can be compared with the paper's; not so in a miniature.
+    """
 
     cell: Cell
     values: tuple[float, ...]
-    records: tuple[Record, ...] = ()  # the runs behind them
-    comparable: bool = True  # not so in a miniature
+    records: tuple[Record, ...] = ()
+    comparable: bool = True
 
     @property
     def mean(self) -> float:
-        """Over seeds."""
+        """The mean over seeds."""
         return statistics.fmean(self.values)
 
     @property
     def std(self) -> float | None:
-        """Of the sample (n - 1); None of a single seed."""
+        """The standard deviation over seeds (n - 1); None for a single seed."""
         return deviation(self.values)
 
     @property
     def difference(self) -> float | None:
-        """Ours minus the paper's."""
+        """Our mean minus the paper's."""
         return None if self.cell.published is None else self.mean - self.cell.published.mean
 
     @property
     def verdict(self) -> str | None:
-        """within, better or worse; a dot product is within or missed.
+        """The verdict: "within", "better" or "worse"; for a dot product "within" or "missed"; None in a miniature.
 
-        Within: the larger of 1 point and twice the published deviation. For dot products (table 4): where the paper's
-        is negative, ours is too, at most ten times as large or as small; where it is positive, ours is above -0.1 and
-        at most ten times as large. None in a miniature.
+        A number is within if it differs by no more than 1 point or twice the published deviation, whichever is larger.
+        Where the paper's dot product (table 4) is negative, ours is within if it lies between a tenth of the paper's
+        and ten times the paper's; where it is positive, if it lies between -0.1 and ten times the paper's.
         """
         if self.cell.published is None or self.difference is None or math.isnan(self.difference):
             return None
@@ -67,7 +74,11 @@ class Result:
 
 
 def seeds_of(cell: Cell, count: int | None) -> list[int]:
-    """Which seeds to run for a number: so many of the paper's; None: all of them, but five if a run takes minutes.
+    """Return the seeds to run for a number.
+
+    Args:
+        cell: The number.
+        count: How many of the paper's seeds; None for all of them, or five if a run takes minutes.
 
     >>> from metareplay.paper.tables import table_7
     >>> cells = {(cell.model, cell.column): cell for cell in table_7().cells}
@@ -82,12 +93,12 @@ def seeds_of(cell: Cell, count: int | None) -> list[int]:
 
 
 def needed_runs(table: PaperTable, seeds: int | None, **changes: Any) -> list[Experiment]:
-    """Return what to run for a table: for each of its numbers each seed.
+    """Return what to run for a table: one experiment for each number and seed.
 
     Args:
         table: The table.
-        seeds: Seeds per number; None for the paper's, or five where a run takes minutes.
-        changes: Fields of the experiments to replace, which makes a miniature of it.
+        seeds: Seeds per number; None for the paper's, or five if a run takes minutes.
+        changes: Fields of the experiments to replace, which makes a miniature of the table.
     """
     return [
         replace(cell.experiment, seed=seed, **changes) for cell in shown_cells(table) for seed in seeds_of(cell, seeds)
@@ -97,7 +108,14 @@ def needed_runs(table: PaperTable, seeds: int | None, **changes: Any) -> list[Ex
 def results(
     table: PaperTable, seeds: int | None, records: Iterator[Record | None], comparable: bool = True
 ) -> list[Result]:
-    """A table's numbers from the records of `needed_runs`, in that order; None where a run has not been done."""
+    """Return a table's numbers; those without a record are left out.
+
+    Args:
+        table: The table.
+        seeds: Seeds per number; None for the paper's, or five if a run takes minutes.
+        records: The records of `needed_runs`, in that order; None for a run that has not been done.
+        comparable: Whether the numbers can be compared with the paper's.
+    """
     found = []
     for cell in shown_cells(table):
         ran = tuple(record for _ in seeds_of(cell, seeds) if (record := next(records)) is not None)
@@ -112,13 +130,13 @@ def _metric(record: Record, metric: str) -> float:
 
 
 def shown_cells(table: PaperTable) -> list[Cell]:
-    """The numbers to show: a setting of which the paper prints nothing is left out."""
+    """Return the numbers to show; a setting for which the paper prints nothing is left out."""
     printed = [cell.experiment for cell in table.cells if cell.published is not None]
     return [cell for cell in table.cells if cell.experiment in printed]
 
 
 def as_document(table: PaperTable, found: Sequence[Result]) -> dict[str, Any]:
-    """A table as plain JSON values: a list of its numbers; null where something was not measured."""
+    """Return a table as plain JSON values, with a list of its numbers; None where nothing was measured."""
     return {
         "table": table.name,
         "title": table.title,
@@ -152,7 +170,7 @@ def write_table(table: PaperTable, found: Sequence[Result], folder: Path) -> Non
 
 
 def as_csv(table: PaperTable, found: Sequence[Result]) -> str:
-    """The same as lines for a spreadsheet."""
+    """Return a table as CSV, one number per line."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     names = ("model", "memory", "column", "metric", "mean", "std", "seeds", "difference", "verdict")
@@ -165,7 +183,7 @@ def as_csv(table: PaperTable, found: Sequence[Result]) -> str:
 
 
 def as_markdown(found: Sequence[Result]) -> str:
-    """The table for a page: ours, the paper's in brackets, and how far off it is where it is not within."""
+    """Return a table as Markdown: our numbers, the paper's in brackets, and the difference if it is not within."""
     columns = list(dict.fromkeys((one.cell.column, one.cell.metric) for one in found))
     cells = {(one.cell.model, one.cell.memory, one.cell.column, one.cell.metric): one for one in found}
     lines = [
@@ -179,7 +197,7 @@ def as_markdown(found: Sequence[Result]) -> str:
 
 
 def summary(found: Sequence[Result]) -> str:
-    """How many numbers are within, better and worse; and missed, of dot products.
+    """Count the numbers that are within, better and worse, and the dot products that were missed.
 
     >>> from metareplay.paper.tables import table_1
     >>> summary([Result(cell, (cell.published.mean,)) for cell in table_1().cells if cell.published])
@@ -191,23 +209,23 @@ def summary(found: Sequence[Result]) -> str:
 
 
 def metric_name(metric: str) -> str:
-    """As the paper prints it."""
+    """Return a metric's name as the paper prints it."""
     return "dot product" if metric == "alignment" else metric.upper()
 
 
 def ours(result: Result) -> str:
-    """Mean and deviation, and the number of seeds where it is not the paper's."""
+    """Return our mean and deviation, and the number of seeds if it is not the paper's."""
     return f"{_number(result, result.mean)}{_spread(result, result.std)}{_seeds(result)}"
 
 
 def published(result: Result) -> str:
-    """The paper's mean and deviation."""
+    """Return the paper's mean and deviation."""
     paper = result.cell.published
     return "-" if paper is None else f"{_number(result, paper.mean)}{_spread(result, paper.std)}"
 
 
 def remark(result: Result) -> str:
-    """The difference and the verdict."""
+    """Return the difference and the verdict."""
     if result.verdict is None:
         return ""
     digits = 3 if result.cell.metric == "alignment" else 2

@@ -1,7 +1,8 @@
-"""The paper's nine tables of supervised learning: what each number is of, and what it should be.
+"""The paper's nine tables of supervised learning: what each number stands for, and what it should be.
 
 The rows are the paper's, in its order and as it prints them (mean ± standard deviation over seeds), so that they can be
-compared with the PDF line by line. Added to it: the memory column of tables 1, 4 and 5; "EWC" where it prints "EwC".
+compared with the PDF line by line. We have added the memory column to tables 1, 4 and 5, and write "EWC" where the
+paper prints "EwC".
 """
 
 from collections.abc import Callable, Iterator
@@ -13,11 +14,16 @@ from metareplay.experiments.experiment import Experiment
 from metareplay.paper.best import MANY, PERMUTATIONS, ROTATIONS, Options, best
 
 PRINTED = {ROTATIONS: "MNIST Rotations", PERMUTATIONS: "MNIST Permutations", MANY: "Many Permutations"}
-SIZES = {ROTATIONS: (20, 1000), PERMUTATIONS: (20, 1000), MANY: (100, 200)}  # tasks, examples of each
+SIZES = {ROTATIONS: (20, 1000), PERMUTATIONS: (20, 1000), MANY: (100, 200)}  # tasks, examples per task
 
 
 class Published(NamedTuple):
-    """A number of the paper, and its standard deviation over seeds."""
+    """Hold a number of the paper and its standard deviation over seeds.
+
+    Args:
+        mean: The number.
+        std: Its standard deviation.
+    """
 
     mean: float
     std: float
@@ -26,43 +32,60 @@ class Published(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table."""
+    """Describe one number of a table.
 
-    model: str  # the paper's name of the row
-    memory: int | None  # examples held; None: no memory
-    column: str  # the paper's name of the stream; of the column in tables 7 to 9
-    metric: str  # a field of `metrics.Metrics`, or "alignment": the mean dot product of table 4
-    seeds: range  # what mean and standard deviation are over
-    published: Published | None  # None where the paper shows "-"
-    experiment: Experiment  # the whole setting, at seed 0
+    Args:
+        model: The paper's name of the row.
+        memory: How many examples are held; None for a learner without a memory.
+        column: The paper's name of the stream; in tables 7 to 9, of the column.
+        metric: A field of `Metrics`, or "alignment" for the mean dot product of table 4.
+        seeds: The seeds over which mean and standard deviation are taken.
+        published: The paper's number; None where the paper shows "-".
+        experiment: The whole setting, with seed 0.
+    """
+
+    model: str
+    memory: int | None
+    column: str
+    metric: str
+    seeds: range
+    published: Published | None
+    experiment: Experiment
 
     @property
     def row(self) -> str:
-        """Model and memory in one: "MER 500"."""
+        """The model followed by the size of its memory, such as "MER 500"."""
         return self.model if self.memory is None else f"{self.model} {self.memory}"
 
 
 @final
 @dataclass(frozen=True)
 class PaperTable:
-    """One table of the paper."""
+    """Describe one table of the paper.
+
+    Args:
+        name: Its name, such as "table-1".
+        title: Its title.
+        cells: Its numbers in the paper's order, row by row.
+        notes: Remarks on what the paper leaves open, or where it contradicts itself.
+    """
 
     name: str
     title: str
-    cells: tuple[Cell, ...]  # in the paper's order: row by row
-    notes: tuple[str, ...] = ()  # where the paper contradicts itself or leaves a choice
+    cells: tuple[Cell, ...]
+    notes: tuple[str, ...] = ()
 
 
 class _Model(NamedTuple):
-    """What a row runs."""
+    """Describe what a row runs."""
 
     learner: str
     memory_kind: str | None = None
-    settings: str | None = None  # its name in `metareplay.paper.best`, where that is not the learner's
+    settings: str | None = None  # its name in `metareplay.paper.best`, if that is not the learner's
 
 
 class _Column(NamedTuple):
-    """What a column shows."""
+    """Describe what a column shows."""
 
     name: str
     stream: str
@@ -89,7 +112,7 @@ MODELS = {
 }
 TABLE_4_MODELS = {"ER": _Model("er-tasks", "reservoir"), "MER": _Model("mer-one-big-batch", "reservoir")}
 
-# What a learner has besides what the paper searched, written down so that another default changes no table.
+# Options that the paper did not search, written down so that a change of a default does not change a table.
 FIXED: dict[str, Options] = {
     "ewc": {"fisher_examples": 10, "fisher": "squared-mean"},
     "er": {"optimizer": "sgd"},
@@ -98,7 +121,8 @@ FIXED: dict[str, Options] = {
 }
 
 MISSING_RATE = (
-    "The paper lists no alpha for MER (algorithm 1) on Many Permutations with 5120 memories: 0.1, as in its code."
+    "The paper lists no alpha for MER (algorithm 1) on Many Permutations with 5120 memories; we use 0.1, "
+    "as in its code."
 )
 ONLINE_TWICE = "Online on Many Permutations is 32.62 ± 0.43 in table 3 and 31.94 ± 1.17 in table 9."
 ER_TWICE = (
@@ -111,21 +135,23 @@ MER_MANY_TWICE = (
     "MER on Many Permutations with 5120 memories is 62.52, deviation 0.32 in tables 3 and 6, 0.33 in table 9."
 )
 BATCH_TWICE = (
-    "MER (algorithm 7) on Many Permutations with 5120 memories has k - 1 = 50 in the paper, 100 in its code: 50."
+    "MER (algorithm 7) on Many Permutations with 5120 memories has k - 1 = 50 in the paper and 100 in "
+    "its code; we use 50."
 )
-USUAL_MEMORY = "The memory is not said: 5120, as in table 1."
+USUAL_MEMORY = "The paper does not say how large the memory is: we use 5120, as in table 1."
 AFTER_THE_UPDATE = (
     "An observation, not the paper's definition as we read it: the incoming example's gradient is taken before it is "
     "learned, those of past examples after it."
 )
 CLONED = "The paper leaves open whether Independent clones the last predictor: ours does."
 SAME_RUNS = (
-    "Our runs do not depend on the machine: Original and Same Seeds, of seeds 0 to 4 both, are the same runs of ours."
+    "Our runs do not depend on the machine, so Original and Same Seeds, both with seeds 0 to 4, are the "
+    "same runs of ours."
 )
 
 
 def table_1() -> PaperTable:
-    """RA, LA and BTI with the usual memory."""
+    """Return table 1: RA, LA and BTI with the usual memory."""
     rows = """
 Online      |    - | 53.38 ± 1.53 | 58.82 ± 2.17 |  -5.44 ± 1.70 | 55.42 ± 0.65 | 69.18 ± 0.99 | -13.76 ± 1.19
 Independent |    - | 60.74 ± 4.55 | 60.74 ± 4.55 |             - | 55.80 ± 4.79 | 55.80 ± 4.79 |             -
@@ -140,7 +166,7 @@ MER         | 5120 | 89.56 ± 0.11 | 87.62 ± 0.16 |  +1.94 ± 0.18 | 85.50 ± 0
 
 
 def table_2() -> PaperTable:
-    """RA, LA and BTI as the memory shrinks."""
+    """Return table 2: RA, LA and BTI as the memory shrinks."""
     rows = """
 GEM | 5120 | 87.58 ± 0.32 | 86.46 ± 0.46 |  +1.12 ± 0.35 | 83.02 ± 0.23 | 80.46 ± 0.38 |  +2.56 ± 0.42
     |  500 | 74.88 ± 0.93 | 85.90 ± 0.53 | -11.02 ± 1.22 | 69.26 ± 0.66 | 80.28 ± 0.52 | -11.02 ± 0.71
@@ -159,7 +185,7 @@ MER | 5120 | 89.56 ± 0.11 | 87.62 ± 0.16 |  +1.94 ± 0.18 | 85.50 ± 0.16 | 86
 
 
 def table_3() -> PaperTable:
-    """RA, LA and BTI with many short tasks."""
+    """Return table 3: RA, LA and BTI with many short tasks."""
     rows = """
 Online |    - | 32.62 ± 0.43 | 51.68 ± 0.65 | -19.06 ± 0.86
 EWC    |    - | 33.46 ± 0.46 | 51.30 ± 0.81 | -17.84 ± 1.15
@@ -179,13 +205,13 @@ MER    | 5120 | 62.52 ± 0.32 | 59.44 ± 0.23 |  +3.08 ± 0.31
 
 
 def table_4() -> PaperTable:
-    """The mean dot product of the incoming example's gradient with those of five past examples."""
+    """Return table 4: the mean dot product of the incoming example's gradient with those of five past examples."""
     rows = """
 ER  | 5120 | -0.569 ± 0.077 | -1.652 ± 0.082 | -1.280 ± 0.078
 MER | 5120 | +0.042 ± 0.017 | +0.017 ± 0.007 | +0.131 ± 0.027
 """
     notes = (
-        "ER is algorithm 5 and MER algorithm 6, both with one batch an example and their best settings.",
+        "ER is algorithm 5 and MER algorithm 6, both with one batch per example and their best settings.",
         USUAL_MEMORY,
     )
     columns = [_Column(PRINTED[stream], stream, "alignment") for stream in (PERMUTATIONS, ROTATIONS, MANY)]
@@ -194,7 +220,7 @@ MER | 5120 | +0.042 ± 0.017 | +0.017 ± 0.007 | +0.131 ± 0.027
 
 
 def table_5() -> PaperTable:
-    """FTI on Rotations."""
+    """Return table 5: FTI on Rotations."""
     rows = """
 Online     |    - | 58.22 ± 2.03
 Task Input |    - |  1.62 ± 0.87
@@ -207,7 +233,7 @@ MER        | 5120 | 66.74 ± 1.41
 
 
 def table_6() -> PaperTable:
-    """RA of MER with parts taken away or exchanged."""
+    """Return table 6: RA of MER with parts taken away or exchanged."""
     rows = """
 ER with SGD (algorithm 4)           | 5120 | 87.82 ± 0.44 | 84.30 ± 0.09 | 60.67 ± 0.38
                                     |  500 | 77.82 ± 1.71 | 75.80 ± 0.54 | 44.08 ± 0.40
@@ -242,9 +268,10 @@ GEM with Reservoir Sampling         | 5120 | 87.16 ± 0.41 | 83.68 ± 0.40 | 58.
 """
     notes = (
         "The paper lists no settings for the rows with Adam, RMSProp, GEM Style Buffer and Reservoir Sampling.",
-        "Adam and RMSProp: k of ER with Tasks and SGD, the best of the rates 0.0001, 0.0003, 0.001 with 500 memories.",
-        "GEM Style Buffer: the settings of ER with Tasks and SGD.",
-        "GEM with Reservoir Sampling: rate 0.01, strength 1, the best of a few with 500 memories.",
+        "Adam and RMSProp have k of ER with Tasks and SGD, and the best of the rates 0.0001, 0.0003, 0.001 "
+        "with 500 memories.",
+        "GEM Style Buffer has the settings of ER with Tasks and SGD.",
+        "GEM with Reservoir Sampling has rate 0.01 and strength 1, the best of a few with 500 memories.",
         MISSING_RATE,
         BATCH_TWICE,
         ER_TWICE,
@@ -258,7 +285,7 @@ GEM with Reservoir Sampling         | 5120 | 87.16 ± 0.41 | 83.68 ± 0.40 | 58.
 
 
 def table_7() -> PaperTable:
-    """RA on Rotations with other machines and other seeds."""
+    """Return table 7: RA on Rotations with other machines and other seeds."""
     rows = """
 Online                              |    - | 53.38 ± 1.53 | 53.12 ± 1.60 | 52.79 ± 0.98
 Independent                         |    - | 60.74 ± 4.55 | 60.64 ± 4.21 | 66.27 ± 5.22
@@ -287,7 +314,7 @@ MER (algorithm 7)                   | 5120 | 89.34 ± 0.21 | 89.30 ± 0.18 | 89.
 
 
 def table_8() -> PaperTable:
-    """RA on Permutations with other machines and other seeds."""
+    """Return table 8: RA on Permutations with other machines and other seeds."""
     rows = """
 Online                              |    - | 55.42 ± 0.65 | 57.26 ± 1.17 | 57.45 ± 1.25
 Independent                         |    - | 55.80 ± 4.79 | 55.30 ± 4.98 | 55.36 ± 5.99
@@ -316,7 +343,7 @@ MER (algorithm 7)                   | 5120 | 85.64 ± 0.23 | 85.48 ± 0.19 | 85.
 
 
 def table_9() -> PaperTable:
-    """RA on Many Permutations with other machines and other seeds."""
+    """Return table 9: RA on Many Permutations with other machines and other seeds."""
     rows = """
 Online                              |    - | 31.94 ± 1.17 | 31.92 ± 0.96 | 31.66 ± 1.21
 Independent                         |    - | 13.55 ± 3.66 | 13.34 ± 2.21 | 13.42 ± 4.49
@@ -339,7 +366,7 @@ MER (algorithm 7)                   | 5120 | 63.14 ± 0.32 | 63.08 ± 0.54 | 63.
 
 
 def variants() -> PaperTable:
-    """Numbers that the listed settings miss, with the setting that reaches them."""
+    """Return numbers that the listed settings miss, with settings that reach them."""
     changed = [
         (table_1, "Online", PERMUTATIONS, {"lr": 0.001}),
         (table_1, "EWC", ROTATIONS, {"lr": 0.003}),
@@ -360,7 +387,7 @@ def variants() -> PaperTable:
 
 
 def table_4_after() -> PaperTable:
-    """Return table 4 with the gradients of past examples taken after the incoming one was learned: an observation."""
+    """Return table 4 as it is if the gradients of past examples are taken after the incoming one was learned."""
     cells = [replace(cell, experiment=replace(cell.experiment, past="after")) for cell in table_4().cells]
     title = "Table 4 with the past gradients taken after the update"
     return PaperTable("table-4-after", title, tuple(cells), (AFTER_THE_UPDATE,))
@@ -420,7 +447,7 @@ def _table(
 
 
 def _rows(text: str) -> Iterator[tuple[str, int | None, list[Published | None]]]:
-    """Model, memory and numbers of every line; a line without a model is about the one above it."""
+    """Yield the model, memory and numbers of every line; a line without a model continues the one above it."""
     model = ""
     for line in text.strip().splitlines():
         name, memory, *numbers = (part.strip() for part in line.split("|"))
@@ -437,7 +464,7 @@ def _published(text: str) -> Published | None:
 
 def _experiment(model: _Model, stream: str, memory: int | None, alignment: int) -> Experiment:
     tasks, examples = SIZES[stream]
-    held = memory or 500  # without a memory it is not looked at
+    held = memory or 500  # not used by a learner without a memory
     searched = best(model.settings or model.learner, stream, held)
     return Experiment(
         learner=model.learner,

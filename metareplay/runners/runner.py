@@ -1,4 +1,4 @@
-"""What a runner is: it takes experiments and returns their records. Where the work is done is its own business."""
+"""The interface of runners, which take experiments and return their records, wherever they do the work."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -13,34 +13,47 @@ from metareplay.experiments.store import Records
 
 
 class Watcher:
-    """Be told how the work goes. This one shows nothing; the command line has one that draws bars."""
+    """Receive news of how the work is going. This class shows nothing; the command line has one that draws bars."""
 
     def begin(self, experiments: Sequence[Experiment]) -> None:
-        """Hear what is going to run."""
-
-    def step(self, experiment: Experiment, progress: Progress, tasks: int) -> None:
-        """Hear how far one run is.
+        """Receive the list of what is going to run.
 
         Args:
-            experiment: The run.
-            progress: How far it is.
-            tasks: How many tasks it has.
+            experiments: The experiments that have no record yet.
+        """
+
+    def step(self, experiment: Experiment, progress: Progress, tasks: int) -> None:
+        """Receive news of how far one run has come.
+
+        Args:
+            experiment: What is being run.
+            progress: How far it has come.
+            tasks: How many tasks its stream has.
         """
 
     def together(self, count: int, seen: int, total: int) -> None:
-        """Hear how far several runs are that go on together.
+        """Receive news of how far several runs have come that advance together.
 
         Args:
-            count: How many runs they are.
+            count: How many runs there are.
             seen: How many examples each of them has learned.
-            total: How many there are.
+            total: How many examples each of them has to learn.
         """
 
     def end(self, experiment: Experiment, finished: bool) -> None:
-        """Hear that a run has ended, or was stopped before its end."""
+        """Receive the news that a run has ended.
+
+        Args:
+            experiment: What was run.
+            finished: Whether it came to its end; False if it was stopped before.
+        """
 
     def remark(self, text: str) -> None:
-        """Hear something worth telling people."""
+        """Receive a remark to show to people.
+
+        Args:
+            text: The remark.
+        """
 
 
 SILENT = Watcher()
@@ -58,15 +71,15 @@ class Runner(ABC):
         fresh: bool = False,
         watcher: Watcher = SILENT,
     ) -> list[Record | None]:
-        """Run what has no record in the folder yet; write a record for each.
+        """Run every experiment that has no record in the folder yet, and write its record there.
 
-        Interrupted and called again, it goes on from its checkpoints in the folder.
+        If this is interrupted and called again, it continues from the checkpoints in the folder.
 
         Args:
-            experiments: What to run; equal ones run once.
+            experiments: What to run; equal experiments are run once.
             folder: Where records and checkpoints are.
-            fresh: Run again what has a record, and start anew what was interrupted.
-            watcher: Who is told how the work goes.
+            fresh: Run again what has a record, and start what was interrupted from its beginning.
+            watcher: Receives news of how the work is going.
 
         Returns:
             The records in the order of the experiments; None for a run that this runner could not finish.
@@ -74,7 +87,7 @@ class Runner(ABC):
 
 
 class StoppedError(Exception):
-    """A run was told to stop; it saved where it was."""
+    """Raised by a run that was told to stop, after it has saved its state."""
 
 
 def carry_out(
@@ -85,20 +98,20 @@ def carry_out(
     watcher: Watcher = SILENT,
     stop: Event | None = None,
 ) -> Record:
-    """Run one experiment: go on from its checkpoint if there is one, write its record.
+    """Run one experiment, from its checkpoint if there is one, and write its record.
 
     Args:
         experiment: What to run.
         folder: Where the record and the checkpoint are.
-        fresh: Start anew even if there is a checkpoint.
-        watcher: Who is told how far it is.
-        stop: Save and raise StoppedError once this is set.
+        fresh: Start from the beginning even if there is a checkpoint.
+        watcher: Receives news of how far the run has come.
+        stop: Once this is set, save and raise StoppedError.
     """
     path = checkpoint_path(folder, experiment.key)
     if fresh:
         remove(path)
     elif exists(path):
-        watcher.remark(f"{experiment.label}: going on from {path}")
+        watcher.remark(f"{experiment.label}: continuing from {path}")
     work = experiment.start(checkpoint=path)
     for step in work.steps():
         watcher.step(experiment, step, work.stream.tasks)
@@ -114,10 +127,10 @@ def carry_out(
 def finished(experiments: Sequence[Experiment], folder: Path) -> dict[str, Record]:
     """Return the records of the experiments that have been run, by key.
 
-    Checkpoints of these are removed: their runs were killed when the record had just been written.
+    Their checkpoints are removed: one is left if a run was killed just after its record was written.
 
     Args:
-        experiments: What is wanted.
+        experiments: What to look for.
         folder: Where the records are.
     """
     records = Records(folder)
@@ -130,5 +143,5 @@ def finished(experiments: Sequence[Experiment], folder: Path) -> dict[str, Recor
 
 
 def checkpoint_path(folder: Path, key: str) -> Path:
-    """Return where the checkpoint of a run is."""
+    """Return the path of a run's checkpoint."""
     return folder / f".{key}.ckpt"

@@ -1,4 +1,4 @@
-"""Experiments side by side on the cores of this machine: threads that share the data."""
+"""Experiments side by side on the cores of this machine, in threads that share the data."""
 
 import os
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.record import Record, versions
 from metareplay.runners.runner import SILENT, Runner, Watcher, carry_out, finished
 
-LOOK: Final = 0.1  # seconds between two looks at the keyboard
+LOOK: Final = 0.1  # seconds after which Ctrl-C is noticed
 
 
 @final
 class Threads(Runner):
     """Run experiments in threads, the longest first.
 
-    The compiled engine does not hold Python's lock while it works, so threads are enough; a run's result does not
+    The compiled engine does not hold Python's lock while it works, so threads are enough. The result of a run does not
     depend on the runs beside it.
 
     Args:
@@ -38,11 +38,11 @@ class Threads(Runner):
         fresh: bool = False,
         watcher: Watcher = SILENT,
     ) -> list[Record | None]:
-        """Run what has no record in the folder yet.
+        """Run every experiment that has no record in the folder yet.
 
-        Ctrl-C, or an error in one of the runs, stops all of them where they are; called again, they go on from there.
+        Ctrl-C, or an error in one of the runs, stops all of them after saving; the next call continues from there.
         """
-        versions()  # the commit as it is now, whatever becomes of the files while this runs
+        versions()  # notes the commit now, in case the files change while this runs
         wanted = {one.key: one for one in reversed(experiments)}
         done = {} if fresh else finished(experiments, folder)
         order = {one.key: number for number, one in reversed(list(enumerate(experiments)))}
@@ -66,7 +66,7 @@ class Threads(Runner):
 
 
 def count_jobs(jobs: str | int) -> int:
-    """Return how many runs go at a time.
+    """Return how many runs to do at a time.
 
     Args:
         jobs: A number, or "auto" for one per core.
@@ -77,7 +77,7 @@ def count_jobs(jobs: str | int) -> int:
     if jobs == "auto":
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not str(jobs).isdecimal() or int(jobs) < 1:
-        raise InputError(f"jobs {jobs!r}: use 'auto' or a number from 1 up")
+        raise InputError(f"jobs {jobs!r}: use 'auto' or a whole number of at least 1")
     return int(jobs)
 
 
@@ -86,7 +86,7 @@ def _tell(watcher: Watcher, experiment: Experiment, work: Future[Record]) -> Non
 
 
 def _wait(works: list[Future[Record]]) -> None:
-    """Wait for all, or for the first that fails; wake up often, so that Ctrl-C is heard."""
+    """Wait for all, or for the first that fails; wake up often, so that Ctrl-C is noticed."""
     while True:
         done, running = wait(works, timeout=LOOK, return_when=FIRST_EXCEPTION)
         for work in done:

@@ -21,7 +21,7 @@ Map = NDArray[np.int64]  # of shape (784,): for each pixel the one that it is ta
 
 
 class Drawn(IntEnum):
-    """What a task draws random numbers for; each purpose has numbers of its own."""
+    """Name what a task draws random numbers for; each purpose has numbers of its own."""
 
     EXAMPLES = 1
     ANGLE = 2
@@ -41,7 +41,7 @@ def generator(seed: int, task: int, what: Drawn) -> np.random.Generator:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageStream(Stream):
-    """Tasks that show the same kind of images with their pixels moved; a subclass says how by `pixel_map`.
+    """Show the same kind of images in every task, with their pixels moved; a subclass defines `pixel_map`.
 
     Args:
         tasks: The number of tasks.
@@ -83,7 +83,7 @@ class ImageStream(Stream):
 
     @property
     def total(self) -> int:
-        """Return the number of training examples in all tasks together."""
+        """The number of training examples in all tasks together."""
         return self.tasks * self.examples
 
     def chunks(self, start: int = 0) -> Iterator[Chunk]:

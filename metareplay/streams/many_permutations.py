@@ -10,7 +10,7 @@ from metareplay.streams.permutations import permutation
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class ManyPermutations(ImageStream):
-    """Like `Permutations`, but with 100 tasks of 200 examples each: more change within the same number of examples.
+    """Shuffle pixels like `Permutations`, but in 100 tasks of 200 examples: more change in as many examples.
 
     >>> ManyPermutations(seed=0).total
     20000

@@ -18,7 +18,7 @@ from metareplay.streams.stream import CHUNK, Chunk, Examples, Stream, tensor_for
 
 
 class Dataset(Protocol):
-    """Anything with a length and items by number, such as a `torch.utils.data.TensorDataset`; items are (x, y)."""
+    """Have a length and items (x, y) by number, like a `torch.utils.data.TensorDataset`."""
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -38,7 +38,7 @@ _EMPTY = "the stream is empty; give at least one example (a generator can be rea
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class OwnStream(Stream):
-    """Examples of your own, with or without task ids and test sets.
+    """Stream examples of your own, with or without task ids and test sets.
 
     Make one with `from_tensors`, `from_dataset` or `from_iterable`. Inputs keep their type; targets that are whole
     numbers become int64.
@@ -141,7 +141,7 @@ class OwnStream(Stream):
 
     @property
     def tasks(self) -> int:
-        """Return the number of tasks that have a test set."""
+        """The number of tasks that have a test set."""
         return len(self.test_sets)
 
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
@@ -184,7 +184,7 @@ class OwnStream(Stream):
 
 
 class _Example(NamedTuple):
-    """One example and its place in the stream."""
+    """Hold one example and its place in the stream."""
 
     x: Tensor
     y: Tensor

@@ -1,4 +1,4 @@
-"""What a stream is: training examples in order, and a test set for each task."""
+"""The interface of streams: training examples in order, and a test set for each task."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ CHUNK = 256  # examples handed over at a time; the size makes no difference to t
 
 @dataclass(frozen=True, repr=False)
 class Examples:
-    """Inputs and their targets.
+    """Hold inputs and their targets.
 
     Args:
         xs: The inputs, one row per example.
@@ -32,7 +32,7 @@ class Examples:
 
 @dataclass(frozen=True, repr=False)
 class Chunk:
-    """Consecutive examples of a stream that belong to the same task.
+    """Hold consecutive examples of a stream that belong to the same task.
 
     Args:
         xs: The inputs, one row per example.
@@ -54,17 +54,17 @@ class Chunk:
 
 
 class Stream(ABC):
-    """The interface of all streams: tasks that arrive one after another, fed to a learner in this order by `run`."""
+    """Provide tasks that arrive one after another, as `run` feeds them to a learner: the interface of all streams."""
 
     @property
     @abstractmethod
     def tasks(self) -> int:
-        """Return the number of tasks that have a test set."""
+        """The number of tasks that have a test set."""
 
     @property
     @abstractmethod
     def total(self) -> int | None:
-        """Return the number of training examples in all tasks together, or None if it is not known in advance."""
+        """The number of training examples in all tasks together, or None if it is not known in advance."""
 
     @abstractmethod
     def chunks(self, start: int = 0) -> Iterator[Chunk]:

@@ -32,7 +32,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "unknown place": (["run", "--on", "mars"], "--on mars: use one of threads, fleet"),
     "a fleet without a GPU": ([*MER, "--on", "fleet"], "a fleet needs a CUDA GPU"),
     "unknown moment": (["run", "--alignment", "--past", "during"], "--past during: use before or after"),
-    "no jobs": (["run", "--jobs", "0"], "jobs '0': use 'auto' or a number from 1 up"),
+    "no jobs": (["run", "--jobs", "0"], "jobs '0': use 'auto' or a whole number of at least 1"),
     "no such file": (["run", "nowhere.py:Mine"], "learner 'nowhere.py:Mine': cannot import nowhere.py"),
     "no such class": (["run", "metareplay:Mine"], "no subclass of metareplay.Learner called 'Mine' in metareplay"),
     "no class": (["run", "a.py:b:c"], "learner 'a.py:b:c': "),

@@ -116,7 +116,7 @@ ERRORS = {
     "no seeds": (["paper", "table-1", "--seeds", "0"], "--seeds 0: run at least one"),
     "fewer than no seeds": (["paper", "table-1", "--seeds", "-1"], "--seeds -1: run at least one"),
     "no tasks": (["paper", "table-1", "--tasks", "0"], "tasks=0: use a whole number of at least 1"),
-    "no jobs": (["paper", "table-1", "--jobs", "0"], "jobs '0': use 'auto' or a number from 1 up"),
+    "no jobs": (["paper", "table-1", "--jobs", "0"], "jobs '0': use 'auto' or a whole number of at least 1"),
     "records in a file": ([*FIVE, "--records", "file"], "cannot write file/"),
     "tables in a file": ([*FIVE, "--out", "file"], "cannot write file/"),
 }
@@ -324,7 +324,7 @@ def spoil(content: bytes, how: str) -> bytes:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("damaged", "is damaged or is no record: delete it and run again; it is left alone"),
+        ("damaged", "is damaged or not a record: delete it and run again; it is left alone"),
         ("of another format", "is a record of format 7: this version reads format 1; it is left alone"),
     ],
 )
@@ -430,7 +430,7 @@ def test_killed_at_random_moments_the_table_is_the_same(
     assert list((tmp_path / "runs").glob(".*.ckpt"))
     answer = call(*FIVE, "--json")
     assert (answer.code, answer.out) == (0, expected.out)
-    assert "going on from runs/." in answer.err
+    assert "continuing from runs/." in answer.err
     killed, undisturbed = (
         {record.key: record for record in map(mr.Record.read, (tmp_path / name).glob("*.json"))}
         for name in ("runs", "undisturbed")

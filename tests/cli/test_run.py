@@ -270,9 +270,7 @@ def test_what_a_fleet_lost_is_named(call: Call, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("metareplay.runners.fleet.runner.check_device", lambda _: None)
     answer = call(*MER, "--seeds", "3", "--on", "fleet")
     assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
-    message = (
-        "2 of 3 runs left what a fleet can hold (seeds 1, 2): use a smaller lr, or --on threads; the records of the"
-    )
+    message = "2 of 3 runs left the range of a fleet's numbers (seeds 1, 2): use a smaller lr, or --on threads; the"
     assert message in answer.err
     some = [Experiment(seed=seed) for seed in range(3)]
     assert command._all_of(some[:1], [RECORD], tmp_path) == [RECORD]
@@ -291,7 +289,7 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(
         interrupt_after(7, patch)
         answer = call(*MER, "--json")
     assert (answer.code, answer.out) == (130, "")
-    assert answer.err == "metareplay: interrupted; give the same command again to go on\n"
+    assert answer.err == "metareplay: interrupted; give the same command again to continue\n"
     (left,) = (tmp_path / "runs").iterdir()
     assert left.suffix == ".ckpt"
     learned: list[int] = []
@@ -305,7 +303,7 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(
     answer = call(*MER, "--json")
     assert answer.code == 0
     assert learned == [7]
-    assert f"mer 500, rotations, seed 0: going on from {left.relative_to(tmp_path)}\n" in answer.err
+    assert f"mer 500, rotations, seed 0: continuing from {left.relative_to(tmp_path)}\n" in answer.err
     assert results(json.loads(answer.out)) == results(expected)
     assert not left.exists()
 

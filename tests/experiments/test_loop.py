@@ -457,7 +457,7 @@ def test_going_on_with_gradients_of_another_moment_is_refused(
 def test_a_checkpoint_that_is_none_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
     path.write_text("nonsense")
-    refused(mer(), rotations(), "damaged or is no metareplay checkpoint", checkpoint=path)
+    refused(mer(), rotations(), "damaged or not a metareplay checkpoint", checkpoint=path)
     mer().save(path)
     refused(mer(), rotations(), "holds a learner, not a run", checkpoint=path)
 

@@ -215,7 +215,7 @@ DAMAGED: dict[str, Callable[[dict[str, Any]], object]] = {
 def test_a_damaged_file_is_named_in_one_line(spoil: Callable[[dict[str, Any]], object], tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     path.write_text(json.dumps(spoil(RECORD.to_json())))
-    with pytest.raises(mr.MetareplayError, match=r"record.json is damaged or is no record: delete it") as caught:
+    with pytest.raises(mr.MetareplayError, match=r"record.json is damaged or not a record: delete it") as caught:
         mr.Record.read(path)
     assert "\n" not in str(caught.value)
 
@@ -242,7 +242,7 @@ def test_another_format_is_named_in_one_line(tmp_path: Path) -> None:
 def test_a_missing_file_and_a_folder_are_named_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(mr.MetareplayError, match=r"no record at .*nowhere.json: check the path"):
         mr.Record.read(tmp_path / "nowhere.json")
-    with pytest.raises(mr.MetareplayError, match="is damaged or is no record"):
+    with pytest.raises(mr.MetareplayError, match="is damaged or not a record"):
         mr.Record.read(tmp_path)
 
 

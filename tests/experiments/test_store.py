@@ -55,7 +55,7 @@ def test_a_record_with_the_whole_matrix_is_another_one(tmp_path: Path) -> None:
 
 
 SPOILED = {
-    "damaged": (json.dumps(RECORD.to_json())[:200], "is damaged or is no record: delete it and run again"),
+    "damaged": (json.dumps(RECORD.to_json())[:200], "is damaged or not a record: delete it and run again"),
     "of another format": (
         json.dumps(RECORD.to_json() | {"format": 2}),
         "is a record of format 2: this version reads format 1",

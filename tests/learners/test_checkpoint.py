@@ -104,10 +104,10 @@ def test_a_pickle_inside_is_refused_and_not_executed(tmp_path: Path) -> None:
     for name in ("about", "model/1.weight", "something more"):
         saved(path)
         rewrite(path, lambda arrays, name=name: arrays.update({name: np.array([Trap()], object)}))  # type: ignore[misc]
-        refused(path, "damaged or is no metareplay checkpoint")
+        refused(path, "damaged or not a metareplay checkpoint")
         assert not Trap.sprung
     path.write_bytes(pickle.dumps(Trap()))
-    refused(path, "damaged or is no metareplay checkpoint")
+    refused(path, "damaged or not a metareplay checkpoint")
     assert not Trap.sprung
 
 
@@ -169,9 +169,9 @@ def test_a_file_cut_short_is_noticed(left: float, tmp_path: Path) -> None:
     saved(path)
     content = path.read_bytes()
     path.write_bytes(content[: int(left * len(content))])
-    refused(path, "damaged or is no metareplay checkpoint")
+    refused(path, "damaged or not a metareplay checkpoint")
     path.write_bytes(content[:-1])
-    refused(path, "damaged or is no metareplay checkpoint")
+    refused(path, "damaged or not a metareplay checkpoint")
     path.write_bytes(content)
     assert mr.load(path, mlp()).seen == 10
 
@@ -205,12 +205,12 @@ NO_CHECKPOINTS = {
 def test_what_is_no_checkpoint_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
     path.write_bytes(content)
-    refused(path, "damaged or is no metareplay checkpoint")
+    refused(path, "damaged or not a metareplay checkpoint")
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     refused(tmp_path / "nowhere.ckpt", "no checkpoint at .*: check the path")
-    refused(tmp_path, "damaged or is no metareplay checkpoint")
+    refused(tmp_path, "damaged or not a metareplay checkpoint")
 
 
 OTHER_MODELS: dict[str, tuple[Callable[[], nn.Module], str]] = {
@@ -311,7 +311,7 @@ def test_fewer_slots_than_examples_are_refused(tmp_path: Path) -> None:
     made = mr.EWC(mlp(), fisher_examples=6)
     made.observe_many(*examples())
     made.save(tmp_path / "run.ckpt")
-    refused(tmp_path / "run.ckpt", "holds 6 examples, but this learner only 5", fisher_examples=5)
+    refused(tmp_path / "run.ckpt", "holds 6 examples, but this learner holds only 5", fisher_examples=5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])

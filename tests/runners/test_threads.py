@@ -276,4 +276,4 @@ def test_a_watcher_is_told_where_a_run_goes_on(tmp_path: Path) -> None:
     next(one.start(checkpoint=path).steps())
     watcher = Noting()
     run_all([one], tmp_path, watcher=watcher)
-    assert watcher.said == [f"mer 20, rotations, seed 0: going on from {path}"]
+    assert watcher.said == [f"mer 20, rotations, seed 0: continuing from {path}"]

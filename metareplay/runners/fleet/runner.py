@@ -23,8 +23,8 @@ class FleetRunner(Runner):
 
     Args:
         device: The GPU.
-        rest: Who runs what a fleet cannot take, and what leaves the range of its numbers. None: an experiment that a
-            fleet cannot take is refused, and one that leaves the range has no record.
+        rest: Runs the experiments that a fleet cannot take, and those that leave the range of its numbers. With None,
+            an experiment that a fleet cannot take is refused, and one that leaves the range has no record.
     """
 
     def __init__(self, device: torch.device | str = "cuda", rest: Runner | None = None) -> None:
@@ -38,8 +38,8 @@ class FleetRunner(Runner):
         fresh: bool = False,
         watcher: Watcher = SILENT,
     ) -> list[Record | None]:
-        """Run what has no record in the folder yet."""
-        versions()  # the commit as it is now, whatever becomes of the files while this runs
+        """Run every experiment that has no record in the folder yet."""
+        versions()  # notes the commit now, in case the files change while this runs
         check_device(self.device)
         found: dict[str, Record | None] = {}
         for fleet in self._fleets(experiments):
