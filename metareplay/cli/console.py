@@ -7,8 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-shown = Console()  # results
-aside = Console(stderr=True)  # progress and remarks
+shown = Console(emoji=False)  # results
+aside = Console(stderr=True, emoji=False)  # progress and remarks
 
 
 def remark(text: str) -> None:

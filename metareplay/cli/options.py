@@ -11,6 +11,7 @@ import typer
 from metareplay.experiments.experiment import NOT_OPTIONS
 from metareplay.experiments.names import name_of
 from metareplay.learners import Learner
+from metareplay.learners.predictor import option_types
 
 NOT_TYPED = {"loss", "regression"}  # options that cannot be given as a word, or make no sense on these streams
 
@@ -24,13 +25,13 @@ def learner_options(kinds: Sequence[type[Learner]]) -> list[inspect.Parameter]:
     """Return one parameter for each option that any of these learners has.
 
     Args:
-        kinds: The learners.
+        kinds: The learners; of an option that several have, the first one says the type.
     """
     found: dict[str, inspect.Parameter] = {}
     for name in dict.fromkeys(name for kind in kinds for name in option_names(kind)):
         having = [kind for kind in kinds if name in option_names(kind)]
-        types = {next(one.type for one in fields(kind) if one.name == name) for kind in having}
-        value: Any = int if types == {int} else float if types <= {float, float | None} else str
+        kind = option_types(having[0])[name]
+        value: Any = kind if kind in (int, bool) else float if kind in (float, float | None) else str
         annotation = Annotated[value | None, typer.Option(help=_help(name, having, len(kinds)))]
         found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
     return list(found.values())

@@ -52,6 +52,8 @@ def paper(
         runner = runner_at(on, jobs, rest_on_threads=True)
         with bars(aside) as watcher:
             found = wanted.results(runner.run(wanted.experiments, records, fresh=fresh, watcher=watcher))
+    for trouble in write(found, out):
+        remark(trouble)
     for one in found:
         if not one.numbers:
             remark(f"{one.name}: none of its runs is in {records} yet")
@@ -61,8 +63,6 @@ def paper(
                 shown.print(note, highlight=False, soft_wrap=True)
     if to_json:
         print_json(as_json(found))
-    for trouble in write(found, out):
-        remark(trouble)
     if packed is not None:
         pack_records(found, packed)
     if page is not None:

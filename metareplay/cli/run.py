@@ -2,7 +2,9 @@
 
 import inspect
 import math
+import re
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -25,11 +27,12 @@ from metareplay.experiments.names import (
     STREAMS_BY_NAME,
     find_learner,
 )
-from metareplay.learners import LEARNERS
+from metareplay.learners import LEARNERS, Learner
 from metareplay.paper.best import best
 from metareplay.plots import plot_alignment
 
-SAMPLES = 5  # how many past examples each one is compared with in the paper
+OWN = re.compile(r"[^:]+:[A-Za-z_]\w*")  # path/to/file.py:Class, or module:Class
+SAMPLES = 5  # past examples that each is compared with: the paper's number
 
 
 def run_command(words: list[str]) -> Callable[..., None]:
@@ -38,8 +41,7 @@ def run_command(words: list[str]) -> Callable[..., None]:
     Args:
         words: What was typed.
     """
-    own = [find_learner(word) for word in words if word.count(":") == 1 and not word.startswith("-")][:1]
-    options = learner_options((*own, *LEARNERS))
+    options = learner_options((*_own_learner(words), *LEARNERS))
     fixed = [one for one in inspect.signature(run).parameters.values() if one.kind is not one.VAR_KEYWORD]
 
     def command(**given: Any) -> None:
@@ -50,6 +52,13 @@ def run_command(words: list[str]) -> Callable[..., None]:
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     return command
+
+
+def _own_learner(words: list[str]) -> list[type[Learner]]:
+    """Find the user's own learner among the words of a `run` command; none if there is none."""
+    pairs = pairwise(words) if words[:1] == ["run"] else []
+    named = [word for before, word in pairs if OWN.fullmatch(word) and not before.startswith("-")]
+    return [find_learner(word) for word in named[:1]]
 
 
 def run(

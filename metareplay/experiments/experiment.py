@@ -25,7 +25,7 @@ from metareplay.experiments.names import (
 )
 from metareplay.learners import Learner
 from metareplay.learners.learner import plain_option
-from metareplay.learners.predictor import checked
+from metareplay.learners.predictor import checked, option_types
 from metareplay.memories import Memory
 from metareplay.streams import Stream
 
@@ -98,8 +98,9 @@ class Experiment:
         check_engine(self.engine)
         if self.engine == "cuda":
             check_gpu()
+        given = self._given(kind, stream.tasks)
         model = self._model(kind, stream.tasks).to("cuda" if self.engine == "cuda" else "cpu")
-        return kind(model, seed=self.seed, engine=self.engine, **self._given(kind, stream.tasks)), stream
+        return kind(model, seed=self.seed, engine=self.engine, **given), stream
 
     @cached_property
     def identity(self) -> Identity:
@@ -185,7 +186,7 @@ def _default(option: "Field[Any]") -> Any:
 
 def _model_type(kind: type[Learner]) -> object:
     """Return the type of module that a learner asks for."""
-    return next(one.type for one in fields(kind) if one.name == "model")
+    return option_types(kind)["model"]
 
 
 def _make_model(asked_for: object, hidden: tuple[int, ...], tasks: int, seed: int) -> nn.Module:

@@ -242,5 +242,5 @@ class Run:
         """Return what a resumed run must have in common with the saved one, besides the learner."""
         what = self.identity
         settings: dict[str, object] = {f"stream.{name}": value for name, value in what.stream.items()}
-        settings |= {"full_matrix": what.full_matrix, "alignment": what.alignment or None}
-        return settings if what.past == "before" else settings | {"past": what.past}
+        past = None if what.past == "before" else what.past  # earlier checkpoints do not mention it
+        return settings | {"full_matrix": what.full_matrix, "alignment": what.alignment or None, "past": past}

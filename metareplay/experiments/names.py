@@ -82,5 +82,5 @@ def _module(place: str, name: str) -> Any:
                 del sys.modules[known]
                 raise
         return sys.modules[known]
-    except (ImportError, OSError, SyntaxError) as error:
+    except (ImportError, OSError, SyntaxError, TypeError, ValueError) as error:
         raise InputError(f"learner {name!r}: cannot import {place} ({error})") from error

@@ -189,7 +189,12 @@ class Learner(Predictor):
             yield self.model
         finally:
             carry = self.weights.rebuild()
-            self._choose()
+            try:
+                self._choose()
+            except InputError:  # the engine that was asked for cannot learn the new model; torch can
+                self.engine = "torch"
+                self._choose()
+                raise
             if expected is not None:
                 self.expect(expected.gather(torch.zeros(1, dtype=torch.int64))["x"])
             state = {name: carry(value) if value.shape == old else value for name, value in moments.items()}

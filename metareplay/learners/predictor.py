@@ -1,8 +1,9 @@
 """A model with its loss and its engine, the base of everything that trains: it checks its inputs and predicts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, Literal, final, get_args, get_origin
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, Literal, final, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -45,8 +46,8 @@ class Predictor:
 
     def __post_init__(self) -> None:
         """Check the options. Subclasses check their own first: a model is only touched once everything is in order."""
-        for option in fields(self):
-            setattr(self, option.name, checked(option, getattr(self, option.name)))
+        for name, kind in option_types(type(self)).items():
+            setattr(self, name, checked(name, kind, getattr(self, name)))
         check_rate("lr", self.lr)
         if self.clip is not None:
             check_rate("clip", self.clip)
@@ -141,19 +142,34 @@ class Predictor:
         return outputs
 
 
-def checked(option: "Field[Any]", value: Any) -> Any:
-    """Return an option's value in the type that its field has, or raise InputError.
+@cache
+def option_types(kind: type) -> dict[str, Any]:
+    """Return the type of each option of a class, also where annotations are written as text.
 
     Args:
-        option: The field.
+        kind: A dataclass.
+    """
+    try:
+        known = get_type_hints(kind)
+    except NameError:  # a name that only type checkers import
+        known = {}
+    return {option.name: known.get(option.name, option.type) for option in fields(kind)}
+
+
+def checked(name: str, kind: Any, value: Any) -> Any:
+    """Return an option's value in the type that it should have, or raise InputError.
+
+    Args:
+        name: The option.
+        kind: The type that it should have.
         value: What was given for it.
     """
-    if option.type is int:
-        return whole(option.name, value)
-    if option.type is float or (option.type == float | None and value is not None):
-        return real(option.name, value)
-    if get_origin(option.type) is Literal and option.name != "engine" and value not in get_args(option.type):
-        raise InputError(f"{option.name}={value!r}: use one of {', '.join(map(repr, get_args(option.type)))}")
+    if kind is int:
+        return whole(name, value)
+    if kind is float or (kind == float | None and value is not None):
+        return real(name, value)
+    if get_origin(kind) is Literal and name != "engine" and value not in get_args(kind):
+        raise InputError(f"{name}={value!r}: use one of {', '.join(map(repr, get_args(kind)))}")
     return value
 
 

@@ -145,4 +145,4 @@ def best(learner: str, stream: str, memory: int) -> Options:
     if learner in WITHOUT_MEMORY:
         return dict(WITHOUT_MEMORY[learner][stream])
     sizes = WITH_MEMORY[learner][stream]
-    return dict(sizes[min(sizes, key=lambda size: abs(math.log(size / memory)))])
+    return dict(sizes[min(sizes, key=lambda size: abs(math.log(size / max(memory, 1))))])

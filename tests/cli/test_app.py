@@ -91,6 +91,8 @@ def test_a_full_gpu_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> 
 
 COLONS = {
     "run": [*MER, "--records", "runs:1"],
+    "like a class": [*MER, "--records", "runs:One"],
+    "in one word": [*MER, "--records=runs:One"],
     "paper": ["paper", "--list", "--records", "runs:1"],
 }
 

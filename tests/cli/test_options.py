@@ -155,6 +155,13 @@ def test_a_learner_of_ones_own_runs_with_its_options(call: Call, own: str, tmp_p
     assert f"1 of 1 runs are in {written.parent.name} already" in table.err
 
 
+@pytest.mark.parametrize("before", [["--json"], ["--json", "--seed", "0"], ["--its-option", "3", "--json"]])
+def test_a_learner_of_ones_own_may_come_after_options(before: list[str], call: Call, own: str) -> None:
+    answer = call("run", *before, own, *SMALL, "--its-option", "3")
+    assert (answer.code, answer.err) == (0, "")
+    assert json.loads(answer.out)["settings"]["its_option"] == 3
+
+
 def test_the_help_has_the_options_of_ones_own(call: Call, own: str) -> None:
     text = " ".join(call("run", own, "--help").out.split())
     assert "--its-option <int> my-learner: A number that is written down, and nothing else." in text

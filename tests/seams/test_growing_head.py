@@ -129,3 +129,20 @@ def test_an_error_inside_the_block_leaves_a_working_learner() -> None:
         grow_and_fail(learner)
     learner.observe_many(*examples(4))
     assert learner.seen == 60
+
+
+def test_an_engine_that_cannot_learn_the_new_model_says_so_and_torch_goes_on() -> None:
+    learner: mr.Learner = MAKE["mer"](net(), "cpu")
+    learner.observe_many(*examples(3))
+
+    def use_tanh() -> None:
+        with learner.reshaping() as model:
+            assert isinstance(model, nn.Sequential)
+            model[2] = nn.Tanh()
+
+    with pytest.raises(mr.InputError, match="engine 'cpu' needs a chain of Linear and ReLU"):
+        use_tanh()
+    before = learner.weights.theta.clone()
+    learner.observe_many(*examples(3))
+    assert learner.chosen_engine.name == "torch"
+    assert not torch.equal(learner.weights.theta, before)
