@@ -108,9 +108,8 @@ class Experiment:
         kind, stream = find_learner(self.learner), self._stream()
         given = self._given(kind, stream.tasks) | {"seed": self.seed, "engine": self.engine}
         values = {one.name: given.get(one.name, _default(one)) for one in fields(kind) if one.name != "model"}
-        settings = {
-            one.name: plain_option(checked(one, values[one.name])) for one in fields(kind) if one.name in values
-        }
+        types = option_types(kind)
+        settings = {name: plain_option(checked(name, types[name], value)) for name, value in values.items()}
         return Identity(
             learner=kind.__name__,
             settings=settings,

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache
 from typing import Any, Literal, final, get_args, get_origin, get_type_hints
 
 import torch
@@ -142,8 +141,7 @@ class Predictor:
         return outputs
 
 
-@cache
-def option_types(kind: type) -> dict[str, Any]:
+def option_types(kind: type[Any]) -> dict[str, Any]:
     """Return the type of each option of a class, also where annotations are written as text.
 
     Args:

@@ -324,7 +324,7 @@ def test_fresh_begins_again(call: Call, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(loop.Run, "steps", watched)
     answer = call(*MER, "--fresh", "--json")
     assert begun[0] == 0
-    assert "continuing" not in answer.err
+    assert "continuing from" not in answer.err
     assert results(json.loads(answer.out)) == results(expected)
 
 
@@ -334,7 +334,7 @@ def test_another_run_does_not_go_on_from_it(call: Call, monkeypatch: pytest.Monk
         assert call(*MER).code == 130
     answer = call(*MER, "--lr", "0.05", "--json")
     assert answer.code == 0
-    assert "continuing" not in answer.err
+    assert "continuing from" not in answer.err
 
 
 # Trouble
@@ -354,4 +354,4 @@ def test_a_full_disk_is_one_line_and_keeps_the_checkpoint(
     assert answer.err.count("\n") == 1
     (left,) = (tmp_path / "runs").iterdir()
     assert left.suffix == ".ckpt"
-    assert "continuing" in call(*MER).err
+    assert "continuing from" in call(*MER).err
