@@ -178,9 +178,9 @@ class _Kernel:
     """
 
     def __init__(self, weights: Weights, widths: tuple[int, ...]) -> None:
-        from metareplay.engines.cpu import groups, layout, steps  # here, because numba takes long to import
+        from metareplay.engines.cpu import groups, layout, simd, steps  # here, because numba takes long to import
 
-        self._code, self._groups, self._packed = steps, groups, layout
+        self._code, self._groups, self._packed, self._eight = steps, groups, layout, simd.EIGHT
         self.module_weights = weights
         self._dtype = weights.theta.numpy().dtype
         self._number: Any = self._dtype.type
@@ -261,7 +261,7 @@ class _Kernel:
 
     def inner_products(self, vectors: Any) -> Tensor:
         """Compute the inner product of every pair of rows."""
-        count, eight = len(vectors), self._packed.EIGHT  # vectors that the kernel multiplies at a time
+        count, eight = len(vectors), self._eight  # so many vectors are multiplied at a time
         eights = np.minimum(np.arange(-(-count // eight) * eight), count - 1).astype(np.uint32).reshape(-1, eight)
         products, block = np.zeros((count, eights.size)), self._packed.aligned((2, eight), self._dtype)
         self._groups.inner_products(vectors, eights, block, products)
