@@ -31,7 +31,8 @@ from metareplay.learners import LEARNERS, Learner
 from metareplay.paper.best import best
 from metareplay.plots import plot_alignment
 
-OWN = re.compile(r"[^:]+:[A-Za-z_]\w*")  # path/to/file.py:Class, or module:Class
+OWN = re.compile(r"[^:-][^:]*:[A-Za-z_]\w*")  # path/to/file.py:Class, or module:Class
+FLAGS = ("--full-matrix", "--alignment", "--fresh", "--json")  # options that take no value
 SAMPLES = 5  # past examples that each is compared with: the paper's number
 
 
@@ -57,7 +58,7 @@ def run_command(words: list[str]) -> Callable[..., None]:
 def _own_learner(words: list[str]) -> list[type[Learner]]:
     """Find the user's own learner among the words of a `run` command; none if there is none."""
     pairs = pairwise(words) if words[:1] == ["run"] else []
-    named = [word for before, word in pairs if OWN.fullmatch(word) and not before.startswith("-")]
+    named = [word for before, word in pairs if OWN.fullmatch(word) and (before in FLAGS or not before.startswith("-"))]
     return [find_learner(word) for word in named[:1]]
 
 

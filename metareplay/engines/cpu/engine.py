@@ -261,9 +261,9 @@ class _Kernel:
 
     def inner_products(self, vectors: Any) -> Tensor:
         """Compute the inner product of every pair of rows."""
-        count = len(vectors)
-        eights = np.minimum(np.arange(-(-count // 8) * 8), count - 1).astype(np.uint32).reshape(-1, 8)
-        products, block = np.zeros((count, eights.size)), self._packed.aligned((2, 8), self._dtype)
+        count, eight = len(vectors), self._packed.EIGHT  # vectors that the kernel multiplies at a time
+        eights = np.minimum(np.arange(-(-count // eight) * eight), count - 1).astype(np.uint32).reshape(-1, eight)
+        products, block = np.zeros((count, eights.size)), self._packed.aligned((2, eight), self._dtype)
         self._groups.inner_products(vectors, eights, block, products)
         return torch.from_numpy(products[:, :count])
 
@@ -340,7 +340,7 @@ class _Kernel:
         if plan.s == 1 and not plan.together:  # one batch: its two Reptile lines are one
             within, across = within * across, 1.0
         memory, current, most = number(rates.memory), number(rates.current), number(np.inf if clip is None else clip)
-        return self._packed.Rates(memory, current, number(within), number(across), most)
+        return self._packed.KernelRates(memory, current, number(within), number(across), most)
 
     def _targets(self, objective: Supervised) -> Any:
         layout = self._packed

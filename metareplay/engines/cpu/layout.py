@@ -172,7 +172,7 @@ class Steps(NamedTuple):
     incoming: int  # the table row of the first example
 
 
-class Rates(NamedTuple):
+class KernelRates(NamedTuple):
     """How far steps and Reptile lines go."""
 
     memory: float  # alpha, for a step on a stored example or a batch

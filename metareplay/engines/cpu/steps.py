@@ -30,9 +30,9 @@ from metareplay.engines.cpu.layout import (
     Array,
     Batch,
     Index,
+    KernelRates,
     Net,
     PullRows,
-    Rates,
     SparseRows,
     Steps,
     Targets,
@@ -548,7 +548,7 @@ def step_each(
     table: SparseRows,
     targets: Targets,
     steps: Steps,
-    rates: Rates,
+    rates: KernelRates,
     pull: PullRows | None,
     batch: Index,
     own: Index,
@@ -593,7 +593,7 @@ def step_each(
 
 @compiled
 def step_together(
-    net: Net, table: SparseRows, targets: Targets, steps: Steps, rates: Rates, room: Batch, batch: Index
+    net: Net, table: SparseRows, targets: Targets, steps: Steps, rates: KernelRates, room: Batch, batch: Index
 ) -> bool:
     """Make one SGD step on the weighted loss of a batch; return whether it was finite."""
     start, end = steps.ends[batch], steps.ends[batch + 1]
@@ -637,7 +637,7 @@ def run_plan(
     table: SparseRows,
     targets: Targets,
     steps: Steps,
-    rates: Rates,
+    rates: KernelRates,
     pull: PullRows | None,
     room: Batch | None,
     careful: bool,
