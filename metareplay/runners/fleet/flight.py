@@ -38,7 +38,7 @@ def fly(
 ) -> list[Record | None]:
     """Run experiments of one shape as one fleet and write their records.
 
-    What has a record in the folder is not run again. After an interruption, the next call continues from the checkpoint.
+    What has a record in the folder is not run again. After an interruption, the next call continues from there.
 
     Args:
         experiments: What to run: nets of one shape, streams of one length.
