@@ -46,7 +46,7 @@ WARM_UP: Final = 2  # examples, after which everything is compiled
 @final
 @dataclass(frozen=True)
 class Setting:
-    """What to time.
+    """Describe what to time.
 
     Args:
         name: What people call it.
@@ -136,7 +136,7 @@ COLUMNS = (
 @final
 @dataclass(frozen=True)
 class CpuBenchmark(Benchmark):
-    """The steps of our engines on the CPU, how their cost grows, and how well two runs share two cores.
+    """Time the steps of our engines on the CPU, how their cost grows, and how well two runs share two cores.
 
     Args:
         engine: The name of the engine to time.
@@ -240,7 +240,7 @@ def _torch_loop(setting: Setting, xs: Tensor, ys: Tensor) -> Callable[[float], f
 
 
 def _batches(xs: Tensor, ys: Tensor, size: int, count: int) -> list[tuple[Tensor, Tensor]]:
-    """Return so many batches of the first examples, as a network takes them."""
+    """Return batches of the first examples, as a network takes them."""
     inputs, labels = xs[: size * count].float().div(255), ys[: size * count]
     return list(zip(inputs.split(size), labels.split(size), strict=True))
 

@@ -59,7 +59,7 @@ def small_mlp(seed: int = 0) -> nn.Module:
 @final
 @dataclass(frozen=True)
 class Setting:
-    """What to time: MER with one network.
+    """Describe what to time: MER with one network.
 
     Args:
         name: What people call it.
@@ -171,7 +171,7 @@ REPLICA_COLUMNS = (
 
 @final
 class CudaBenchmark(Benchmark):
-    """The steps of captured graphs, where their time goes, and how well several runs share one GPU."""
+    """Time the steps of captured graphs, what they spend it on, and how well several runs share one GPU."""
 
     def run(self, effort: Effort, say: Say) -> dict[str, Any]:
         """Time everything and return the JSON document: see `Benchmark.run`."""

@@ -48,7 +48,7 @@ TENSOR_RATE: Final = 2048  # the same in float16 on tensor cores
 @final
 @dataclass(frozen=True)
 class Setting:
-    """What to time: a fleet of MER learners.
+    """Describe what to time: a fleet of MER learners.
 
     Args:
         runs: How many runs the fleet has.
@@ -90,7 +90,7 @@ AGAINST_FLOOR: Final = {"ours": "rate", "theirs": "floor", "ratio": "share", "pr
 
 @final
 class FleetBenchmark(Benchmark):
-    """The steps of fleets of several sizes, and how far their weights are from float64."""
+    """Time the steps of fleets of several sizes, and measure how far their weights are from float64."""
 
     def run(self, effort: Effort, say: Say) -> dict[str, Any]:
         """Time everything and return the JSON document: see `Benchmark.run`."""

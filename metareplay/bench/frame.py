@@ -29,14 +29,14 @@ from metareplay.learners import Learner
 PAST_TASKS: Final = 19  # the tasks of stored examples; what is learned while the clock runs belongs to the next one
 MOST: Final = 4000  # examples learned in one turn
 
-Clock = Callable[[int], float]  # learns so many examples and returns the seconds that it took
+Clock = Callable[[int], float]  # learns a given number of examples and returns the seconds that it took
 Say = Callable[[str], object]  # takes a line that says what is being timed
 
 
 @final
 @dataclass(frozen=True)
 class Effort:
-    """How much time a benchmark may take.
+    """Say how much time a benchmark may take.
 
     Args:
         rounds: How many turns each side takes; medians over them are reported.
@@ -59,19 +59,19 @@ QUICK: Final = Effort(rounds=2, seconds=0.1, quick=True)
 
 
 class Setting(Protocol):
-    """What every subject's setting has: a name, and the result that we promise and the one that we aim at, if any."""
+    """Have what every subject's setting has: a name, the result that we promise and the one that we aim at, if any."""
 
     @property
     def name(self) -> str:
-        """Return what people call it."""
+        """The name of the setting."""
 
     @property
     def promised(self) -> float | None:
-        """Return the result that we promise."""
+        """The result that we promise."""
 
     @property
     def aim(self) -> float | None:
-        """Return the result that we aim at."""
+        """The result that we aim at."""
 
 
 SettingT = TypeVar("SettingT", bound=Setting)
@@ -80,7 +80,7 @@ SettingT = TypeVar("SettingT", bound=Setting)
 @final
 @dataclass(frozen=True)
 class Timing:
-    """One measured result, set against another number.
+    """Hold one measured result, set against another number.
 
     Args:
         name: The name of the setting.
@@ -124,10 +124,10 @@ AGAINST_TORCH: Final = {"theirs": "torch", "promised": "at_least"}  # JSON names
 @final
 @dataclass(frozen=True)
 class Column:
-    """One column of a table for people.
+    """Describe one column of a table for people.
 
     Args:
-        head: What stands above it.
+        head: Its heading.
         key: The JSON name of its values.
         spec: How numbers are formatted, as in `format(number, spec)`; empty for text.
     """
@@ -149,10 +149,10 @@ class Column:
 @final
 @dataclass(frozen=True)
 class Sheet:
-    """A table for people, described but not drawn.
+    """Describe a table for people, without drawing it.
 
     Args:
-        title: What stands above it.
+        title: Its title.
         columns: Its columns.
         rows: The values of each row, by their JSON names.
         note: A sentence below it, if any.
@@ -169,15 +169,15 @@ class Sheet:
 
 
 class Benchmark(ABC):
-    """The interface of all subjects: time everything, then describe the outcome for people."""
+    """Time everything, then describe the outcome for people: the interface of all subjects."""
 
     @abstractmethod
     def run(self, effort: Effort, say: Say) -> dict[str, Any]:
-        """Time everything and return the JSON document; a machine that cannot do it is refused by an InputError.
+        """Time everything and return the JSON document; raise InputError on a machine that cannot do it.
 
         Args:
             effort: How much time to spend.
-            say: Is given a line whenever something else begins to be timed.
+            say: Is called with a line of text whenever the next thing is timed.
         """
 
     @abstractmethod
@@ -215,7 +215,9 @@ def main(benchmark: Benchmark) -> None:
         benchmark: What to run.
     """
     reader = argparse.ArgumentParser(description="Run one benchmark and print its JSON document.")
-    reader.add_argument("--quick", action="store_true", help="time only the first setting, briefly: does it work?")
+    reader.add_argument(
+        "--quick", action="store_true", help="time only the first setting, briefly, to see that it works"
+    )
     effort = QUICK if reader.parse_args().quick else Effort()
     torch.set_num_threads(1)  # as the command line does
     try:
@@ -245,7 +247,7 @@ def describe_gpu() -> str:
 @final
 @dataclass(frozen=True)
 class Turns:
-    """Medians over rounds in which two sides took turns.
+    """Hold medians over rounds in which two sides took turns.
 
     Args:
         first: The first side's median.
@@ -276,10 +278,10 @@ def take_turns(first: Callable[[], float], second: Callable[[], float], rounds: 
 
 
 def calibrate(clock: Clock, seconds: float, *, warm_up: int, most: int = MOST) -> int:
-    """Return how many examples take about so many seconds.
+    """Return how many examples take about a given time.
 
     Args:
-        clock: Learns so many examples and returns the seconds that it took.
+        clock: Learns a given number of examples and returns the seconds that it took.
         seconds: How long a turn should take.
         warm_up: How many examples to learn first, so that everything is compiled or captured.
         most: The largest number to return.
@@ -294,12 +296,12 @@ def calibrate(clock: Clock, seconds: float, *, warm_up: int, most: int = MOST) -
 def compare(
     setting: Setting, ours: Clock, theirs: Callable[[float], float], effort: Effort, *, steps: int, warm_up: int
 ) -> Timing:
-    """Let a learner and a loop of somebody else take turns; return the microseconds of one step of each.
+    """Let a learner and a loop of another library take turns; return the microseconds per step of each.
 
     Args:
         setting: What is timed.
-        ours: Learns so many examples and returns the seconds that it took.
-        theirs: Steps for about so many seconds and returns the seconds per step.
+        ours: Learns a given number of examples and returns the seconds that it took.
+        theirs: Steps for about a given number of seconds and returns the seconds per step.
         effort: How much time to spend.
         steps: How many steps our learner takes for one example.
         warm_up: How many examples to learn before the clock runs.
@@ -334,7 +336,7 @@ def clock_learner(learner: Learner, xs: Tensor, ys: Tensor, task: int | None = N
 
 
 def side_by_side(clocks: Sequence[Clock], count: int) -> float:
-    """Return the seconds until all learners, each in a thread of its own, have learned so many examples.
+    """Return the seconds until all learners, each in a thread of its own, have learned `count` examples.
 
     Args:
         clocks: The clocks of the learners.

@@ -22,7 +22,7 @@ def glorot(net: Net, seed: int) -> Net:
         seed: Decides the draws.
 
     Returns:
-        The same module.
+        The module itself.
     """
     generator = torch.Generator().manual_seed(seed)
     return _redraw(net, partial(nn.init.xavier_uniform_, generator=generator))
@@ -39,7 +39,7 @@ def uniform_by_fan_in(net: Net, seed: int) -> Net:
         seed: Decides the draws.
 
     Returns:
-        The same module.
+        The module itself.
     """
     generator = torch.Generator().manual_seed(seed)
 

@@ -170,7 +170,7 @@ class CpuEngine(Engine):
 
 @final
 class _Kernel:
-    """The kernel with its arrays. The weights are copied in before a plan and out after it.
+    """Run the kernel on its arrays. The weights are copied in before a plan and out after it.
 
     Args:
         weights: The module's weights.
@@ -384,7 +384,7 @@ def _shares(table: Table, rows: Ints, by_task: bool) -> Reals:
 
 @final
 class _PackedGradients(Gradients):
-    """Gradients as rows of one matrix, each laid out as the kernel's weights."""
+    """Hold gradients as rows of one matrix, each laid out as the kernel's weights."""
 
     def __init__(self, kernel: _Kernel, chain: Chain, rows: Any, lock: threading.RLock) -> None:
         self._kernel, self._chain, self._rows, self._lock = kernel, chain, rows, lock

@@ -90,7 +90,7 @@ def compiled(function: Function) -> Function:
 
 
 class SparseRows(NamedTuple):
-    """Vectors as their nonzero entries, then a constant 1, then zero terms up to a multiple of EIGHT."""
+    """Hold vectors as their nonzero entries, then a constant 1, then zero terms up to a multiple of EIGHT."""
 
     picks: Array  # (R, longest) uint32: positions
     values: Array  # (R, longest)
@@ -99,7 +99,7 @@ class SparseRows(NamedTuple):
 
 
 class Net(NamedTuple):
-    """The weights, and room to work; the picture at the top of this file shows `rows`. L is the number of layers."""
+    """Hold the weights and room to work. The picture at the top of the file shows `rows`; L is the number of layers."""
 
     firsts: Array  # (L,) each layer's first row in rows
     inputs: Array  # (L,) input widths
@@ -124,7 +124,7 @@ class Net(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Room for the gradients of a batch that is one step: row layer * size + i is example i's in a layer."""
+    """Hold the gradients of a batch that is one step: row layer * size + i belongs to example i in a layer."""
 
     size: int
     deltas: Array  # (L * size, widest)
@@ -132,7 +132,7 @@ class Batch(NamedTuple):
 
 
 class Turned(NamedTuple):
-    """The inputs of up to GROUP table rows (a block) sorted by pairs of neighbouring pixels, pairs of zeros left out.
+    """Hold the inputs of up to GROUP table rows (a block) by pairs of neighbouring pixels, without pairs of zeros.
 
     In block b, pixels 2q and 2q + 1 are values[b, 2e] and values[b, 2e + 1] in the block's example items[b, e], for
     starts[b, q] <= e < starts[b, q + 1].
@@ -147,7 +147,7 @@ class Turned(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Room for the gradients of GROUP examples at a time: row layer * GROUP + i is example i's in a layer."""
+    """Hold the gradients of GROUP examples at a time: row layer * GROUP + i belongs to example i in a layer."""
 
     inputs: Array  # ((L + 1) * GROUP, widest): each layer's input and a 1 after it; the last GROUP rows are the outputs
     deltas: Array  # (L * GROUP, widest)
@@ -155,7 +155,7 @@ class Group(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """What the net should say for each table row: labels for the cross-entropy, values for the other losses."""
+    """Hold the target of each table row: labels for the cross-entropy, values for the other losses."""
 
     loss: int
     labels: Array  # (R,) int64
@@ -163,7 +163,7 @@ class Targets(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """A plan's rows: batch b of example i is number i * s + b and has rows[ends[number] : ends[number + 1]]."""
+    """Hold a plan's rows: batch b of example i is number i * s + b and has rows[ends[number] : ends[number + 1]]."""
 
     rows: Array
     ends: Array
@@ -173,17 +173,17 @@ class Steps(NamedTuple):
 
 
 class KernelRates(NamedTuple):
-    """How far steps and Reptile lines go."""
+    """Say how far steps and Reptile lines go."""
 
     memory: float  # alpha, for a step on a stored example or a batch
     current: float  # for a step on the incoming example alone
     within: float  # beta, the Reptile line after each batch
     across: float  # gamma, the Reptile line after the batches of one example
-    clip: float  # the largest norm of a gradient, infinity for any
+    clip: float  # the largest norm of a gradient; infinity for no limit
 
 
 class PullRows(NamedTuple):
-    """EWC's penalty, the `Pull` of an engine, laid out as the net's rows."""
+    """Hold EWC's penalty, a `QuadraticPenalty`, laid out as the net's rows."""
 
     twice: float  # twice its strength
     importance: Array  # F, the sum of the tasks' importances

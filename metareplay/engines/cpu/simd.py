@@ -40,7 +40,7 @@ def _intrinsic(write: Callable[..., Made]) -> Callable[..., Any]:
 
 
 class Vector(types.Type):
-    """The numba type of LANES numbers of a dtype."""
+    """Be the numba type of LANES numbers of a dtype."""
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype

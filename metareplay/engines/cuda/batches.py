@@ -187,7 +187,7 @@ class Batches:
 
 @final
 class PlannedRows:
-    """A plan's rows, tasks and rates, on the device."""
+    """Hold a plan's rows, tasks and rates on the device."""
 
     def __init__(self, plan: Plan, table: Table, device: torch.device) -> None:
         self.rows_and_tasks = torch.stack([torch.from_numpy(plan.rows), table.tasks(plan.rows)]).to(device)
@@ -197,7 +197,7 @@ class PlannedRows:
 
 @final
 class _Slot:
-    """Where work on so many rows finds them."""
+    """Hold the rows that a piece of a certain size works on."""
 
     def __init__(self, size: int, theta: Tensor) -> None:
         self.size = size
@@ -206,7 +206,7 @@ class _Slot:
         self.rates = torch.zeros(size, dtype=theta.dtype, device=theta.device)
 
     def take(self, planned: PlannedRows, piece: Piece) -> None:
-        """Put the rows of a piece here: a copy from device to device."""
+        """Copy the rows of a piece here, from device to device."""
         end = piece.start + piece.size
         self._both.copy_(planned.rows_and_tasks[:, piece.start : end])
         if planned.rates is not None:

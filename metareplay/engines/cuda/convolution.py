@@ -35,7 +35,7 @@ HOW: Final[Sizes] = {"precision": "tf32x3", "num_warps": 4}  # three tf32 produc
 @final
 @dataclass(frozen=True)
 class Geometry:
-    """Tables that say which pixels meet in a layer, so that the kernels need no arithmetic on rows and columns.
+    """Hold tables of which pixels meet in a layer, so that the kernels need no arithmetic on rows and columns.
 
     (Triton 3.6 compiled that arithmetic wrongly for some shapes, see docs/performance.md.) A tap is one place of a
     filter, for instance one of nine. An output pixel is one before pooling. Input pixels are numbered row by row.
@@ -118,7 +118,7 @@ def cut(down: int, across: int, wide: int, inner: int) -> tuple[int, int, int, S
 
 
 class ConvReluPool(torch.autograd.Function):
-    """max_pool(relu(conv(x))) for a batch of one; pool = 1 means no pooling."""
+    """Compute max_pool(relu(conv(x))) for a batch of one; pool = 1 means no pooling."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""CUDA graphs: work on the device, recorded once and done again at little cost."""
+"""CUDA graphs: work on the device that is recorded once and repeated at little cost."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -15,21 +15,31 @@ Work = Callable[[], None]
 
 
 class Recorder(Protocol):
-    """What turns work on the device into something that can be done again at little cost."""
+    """Record work on the device, so that it can be repeated at little cost."""
 
     def aside(self) -> AbstractContextManager[None]:
-        """Where all work is done: after what was asked before, and before what is asked afterwards."""
+        """Enter the place where all work is done, after the work asked for before and before that asked for later."""
 
     def record(self, work: Work) -> Work:
-        """The same work on the same tensors, recorded without doing it."""
+        """Record work without doing it.
+
+        Args:
+            work: The work.
+
+        Returns:
+            A function that does the work, on the same tensors.
+        """
 
 
 @final
 class CudaGraphs:
-    """CUDA graphs on a stream of their own, so that those of several learners run side by side.
+    """Record CUDA graphs on a stream of their own, so that those of several learners run side by side.
 
-    torch has 32 streams and gives them out in turn. Two learners that got the same one take turns too: otherwise one's
-    work could end up in the other's graph.
+    torch has 32 streams and hands them out in turn. Two learners that got the same stream take turns on it; otherwise
+    the work of one could end up in the graph of the other.
+
+    Args:
+        device: The GPU.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -39,12 +49,12 @@ class CudaGraphs:
 
     @cached_property
     def _stream(self) -> torch.cuda.Stream:
-        """Taken when it is needed: many learners are made and never learn."""
+        """The stream, which is taken only when it is needed: many learners are made and never learn."""
         return torch.cuda.Stream(self._device)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """On our stream."""
+        """Enter our stream."""
         with _turns.setdefault(self._stream.cuda_stream, threading.RLock()), torch.cuda.device(self._device):
             current = torch.cuda.current_stream()
             self._stream.wait_stream(current)
@@ -55,13 +65,13 @@ class CudaGraphs:
                 current.wait_stream(self._stream)
 
     def record(self, work: Work) -> Work:
-        """A graph."""
+        """Record work as a graph."""
         with exclusive:
             try:
                 return self._capture(work)
             except BaseException:
                 self._pool = torch.cuda.graph_pool_handle()
-                with suppress(Exception):  # a capture that ends well sets torch's generator free again
+                with suppress(Exception):  # a capture that succeeds releases torch's generator again
                     self._capture(torch.empty(1, device=self._device).zero_)
                 raise
 

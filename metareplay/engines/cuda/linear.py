@@ -24,7 +24,7 @@ PRODUCTS: Final[Sizes] = {
 
 
 class LinearRelu(torch.autograd.Function):
-    """relu(W x + b) for a batch of one."""
+    """Compute relu(W x + b) for a batch of one."""
 
     @staticmethod
     def forward(ctx: Any, xs: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
@@ -57,7 +57,7 @@ class LinearRelu(torch.autograd.Function):
 
 
 class CrossEntropy(torch.autograd.Function):
-    """The cross-entropy for a batch of one."""
+    """Compute the cross-entropy for a batch of one."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor) -> Tensor:

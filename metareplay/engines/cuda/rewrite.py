@@ -77,7 +77,7 @@ def _sequence(model: nn.Sequential) -> nn.Sequential:
 
 @final
 class ConvBlock(nn.Module):
-    """A convolution and what follows it; our kernels compute a batch of one, and torch computes any other.
+    """Compute a convolution and what follows it: a batch of one by our kernels, any other by torch.
 
     Args:
         conv: The convolution.
@@ -110,7 +110,7 @@ class ConvBlock(nn.Module):
 
 @final
 class LinearBlock(nn.Module):
-    """A linear layer and the ReLU after it; our kernels compute a batch of one, and torch computes any other.
+    """Compute a linear layer and the ReLU after it: a batch of one by our kernels, any other by torch.
 
     Args:
         linear: The linear layer.

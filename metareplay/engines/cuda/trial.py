@@ -8,19 +8,19 @@ from metareplay._core.table import Table
 from metareplay.engines.cuda.batches import Batches, PlannedRows
 from metareplay.engines.cuda.pieces import pieces
 
-ALIKE = 1e-2  # how far a replay may be from stepping, as a share of the way that the weights went
+ALIKE = 1e-2  # how far a replay may differ from stepping, as a share of the distance that the weights moved
 
 
 def obstacle(batches: Batches, plan: Plan, table: Table, given: Batches) -> str | None:
-    """Step through the first batch, capture and replay it, and put everything back.
+    """Step through the first batch, capture and replay it, and restore everything.
 
-    The module as it was given must come to the same weights: compilers make mistakes.
+    The module as it was given must come to the same weights, because compilers make mistakes.
 
     Args:
         batches: The work to try.
         plan: The plan whose first batch is tried.
         table: The examples by row.
-        given: The same work with the module as it was given.
+        given: The work with the module as it was given.
 
     Returns:
         Why it cannot be captured; None if it can.
@@ -57,7 +57,7 @@ def obstacle(batches: Batches, plan: Plan, table: Table, given: Batches) -> str 
 
 
 def _after_first_batch(batches: Batches, plan: Plan, table: Table) -> Tensor:
-    """Return the weights after stepping through the first batch; everything is put back."""
+    """Return the weights after stepping through the first batch, and restore everything."""
     weights, piece = batches.weights, pieces(plan, 0)[0]
     batches.open()
     try:
@@ -82,7 +82,7 @@ def alike(one: Tensor, other: Tensor, start: Tensor) -> bool:
 
 
 def first_cause(error: BaseException) -> str:
-    """Return in one line what went wrong first: when a capture fails, its end fails too."""
+    """Return in one line what went wrong first; after a failed capture, ending it fails too."""
     while error.__context__ is not None:
         error = error.__context__
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -31,7 +31,7 @@ __all__ = ["WINDOW", "Fleet", "Terms", "chain_of", "check_device"]
 
 @final
 class Fleet:
-    """Runs of one shape, side by side: `learn` the next examples of every stream, measure `accuracy`, read `theta`.
+    """Advance runs of one shape side by side: `learn` the next examples, measure `accuracy`, read `theta`.
 
     Args:
         runs: The runs, at least one; their nets have the same widths, and their streams have equally long tasks.

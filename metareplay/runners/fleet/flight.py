@@ -1,4 +1,4 @@
-"""A fleet on its way through its streams: it learns, measures, saves, and writes a record for each run."""
+"""The way of a fleet through its streams: it learns, measures, saves, and writes a record for each run."""
 
 import hashlib
 import time
@@ -21,9 +21,9 @@ from metareplay.experiments.record import Record
 from metareplay.runners.fleet.fleet import WINDOW, Fleet
 from metareplay.runners.runner import finished
 
-NAME: Final = "fleet"  # what records call who did the arithmetic
+NAME: Final = "fleet"  # what records give as the engine
 SAVE_EVERY = 20.0  # seconds between checkpoints
-TURN: Final = 1.0  # seconds that one launch should take, so that progress is seen and Ctrl-C is heard
+TURN: Final = 1.0  # seconds that one launch should take, so that progress is shown and Ctrl-C is noticed
 Report = Callable[[int, int], None]  # examples learned, examples in all
 State = tuple[dict[str, Any], dict[str, Tensor]]
 
@@ -38,12 +38,12 @@ def fly(
 ) -> list[Record | None]:
     """Run experiments of one shape as one fleet and write their records.
 
-    What has a record in the folder is not run again. Interrupted and called again, it goes on from its last checkpoint.
+    What has a record in the folder is not run again. After an interruption, the next call continues from there.
 
     Args:
         experiments: What to run: nets of one shape, streams of one length.
         folder: Where records and the checkpoint are.
-        fresh: Run again what has a record, and start anew what was interrupted.
+        fresh: Run again what has a record, and start what was interrupted from its beginning.
         report: Called with the number of examples that each run has learned, and how many there are.
         device: The GPU.
 
@@ -79,7 +79,7 @@ class _Flight:
         fleet: The fleet.
         runs: Its runs, in order.
         path: Where the checkpoint is.
-        state: The checkpoint to go on from, if there is one.
+        state: The checkpoint to continue from, if there is one.
     """
 
     def __init__(self, fleet: Fleet, runs: list[Run], path: Path, state: State | None) -> None:
@@ -88,7 +88,7 @@ class _Flight:
         self._seconds = {"learn": 0.0, "evaluate": 0.0}
         self._saved = time.monotonic()
         if state is None:
-            self.save()  # a folder that cannot be written is known before the work
+            self.save()  # so that a folder that cannot be written is noticed before the work
         else:
             self._go_on_from(*state)
 

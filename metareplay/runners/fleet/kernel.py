@@ -49,7 +49,7 @@ ANYWHERE = tl.constexpr(int(Place.ANYWHERE))
 
 
 class Run(NamedTuple):
-    """What a program knows about its run: settings as numbers, everything else as pointers."""
+    """Hold what a program knows about its run: settings as numbers, everything else as pointers."""
 
     integers: Integers
     floats: Floats
@@ -61,7 +61,7 @@ class Run(NamedTuple):
 
 
 class Block(NamedTuple):
-    """The steps that are taken together: whole batches, all of the same length."""
+    """Describe the steps that are taken together: whole batches, all of the same length."""
 
     example: tl.tensor  # the example of its first batch
     batch: tl.tensor  # which of that example's batches comes first
@@ -73,7 +73,7 @@ class Block(NamedTuple):
 
 
 class Upper(NamedTuple):
-    """The layers above the first, or pointers to them; w2 and w2t as (width, width // places, places)."""
+    """Hold the layers above the first, or pointers to them; w2 and w2t as (width, width // places, places)."""
 
     w2: tl.tensor
     w2t: tl.tensor

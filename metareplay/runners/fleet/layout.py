@@ -27,7 +27,7 @@ Shape = tuple[int, ...]
 
 
 class Place(IntEnum):
-    """Where the current example stands in its batch; the kernel counts on these numbers."""
+    """Say where the current example stands in its batch; the kernel relies on these numbers."""
 
     FIRST = 0
     LAST = 1
@@ -35,7 +35,7 @@ class Place(IntEnum):
 
 
 class Integers(NamedTuple):
-    """The settings of one run that are whole numbers (int32)."""
+    """Hold the settings of one run that are whole numbers (int32)."""
 
     memory: int  # slots of the reservoir
     drawn: int  # rows from memory in each batch
@@ -48,7 +48,7 @@ class Integers(NamedTuple):
 
 
 class Floats(NamedTuple):
-    """The settings of one run that are real numbers (float32)."""
+    """Hold the settings of one run that are real numbers (float32)."""
 
     rate: float  # of a step on an example from memory
     current_rate: float  # of a step on the current example
@@ -56,7 +56,7 @@ class Floats(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """What the draws of one run start from (uint64), one key per `Purpose`."""
+    """Hold what the draws of one run start from (uint64), one key per `Purpose`."""
 
     keep: int
     replay: int
@@ -64,7 +64,7 @@ class Keys(NamedTuple):
 
 
 class Theta(NamedTuple, Generic[T]):
-    """The weights of one run (float32), padded with zeros; a `t` at the end of a name means transposed."""
+    """Hold the weights of one run (float32), padded with zeros; a `t` at the end of a name means transposed."""
 
     w1: T
     w2: T
@@ -76,7 +76,7 @@ class Theta(NamedTuple, Generic[T]):
 
 
 class Scratch(NamedTuple, Generic[T]):
-    """What the kernel writes down while it works on a block (float32); the letters are those of the derivation."""
+    """Hold what the kernel computes while it works on a block (float32); the letters are those of the derivation."""
 
     p: T  # outputs of the first layer
     d: T  # rate times loss gradient at these outputs
@@ -86,14 +86,14 @@ class Scratch(NamedTuple, Generic[T]):
 
 
 class Examples(NamedTuple):
-    """The examples of all streams, one stream after the other."""
+    """Hold the examples of all streams, one stream after the other."""
 
     xs: Tensor  # (examples, inputs) uint8
     ys: Tensor  # (examples,) int32
 
 
 class Settings(NamedTuple):
-    """The settings of all runs, one run per row."""
+    """Hold the settings of all runs, one run per row."""
 
     order: Tensor  # (runs,) int32: the run that each program takes
     integers: Tensor  # (runs, `Integers`) int32
@@ -102,7 +102,7 @@ class Settings(NamedTuple):
 
 
 class State(NamedTuple):
-    """What the runs carry from one launch to the next."""
+    """Hold what the runs carry from one launch to the next."""
 
     slots: Tensor  # (runs, slots of the largest memory) int32: the example in each slot
     failed: Tensor  # (runs,) int32: 1 + first example of the block whose numbers were not finite; 0: there is none
@@ -110,7 +110,7 @@ class State(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Memory for the block at hand."""
+    """Hold the memory for the current block."""
 
     rows: Tensor  # (runs, span) int32: the row of `xs` that each step learns from
     scratch: Tensor  # (runs, `Scratch`) float32
@@ -119,10 +119,10 @@ class Work(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Layout:
-    """Sizes and positions; the kernel takes them as one compile-time constant.
+    """Hold sizes and positions; the kernel takes them as one compile-time constant.
 
-    Even those that others determine are fields: Triton recognises a kernel that it compiled before by what this object
-    prints, so nothing that the kernel reads may be missing there.
+    Even those that follow from others are fields: Triton recognises a kernel that it compiled before by what this
+    object prints, so nothing that the kernel reads may be missing there.
 
     Args:
         inputs: Pixels of an example.

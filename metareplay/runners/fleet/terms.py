@@ -15,7 +15,7 @@ from metareplay.runners.fleet.layout import LONGEST, SHORTEST, WIDEST, Floats, I
 @final
 @dataclass(frozen=True)
 class Terms:
-    """A learner in numbers: a batch is `drawn` rows from memory and `copies` of the current example, a step on each.
+    """Describe a learner in numbers: each batch has `drawn` rows from memory and `copies` of the current example.
 
     Args:
         memory: Slots of the reservoir; 0 if there is no memory.
