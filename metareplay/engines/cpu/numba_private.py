@@ -2,7 +2,8 @@
 
 A later numba may rename them. Nothing breaks then, and results stay the same, bit for bit: without `_nrt` the kernels
 count references and take about twice as long, without `_source_stamp` they are compiled anew by every process, and
-without `_tm_features` they do not use AVX-512's compress instruction. The first two are logged as warnings.
+without `_tm_features` they do not use AVX-512's compress instruction. The first two are logged as warnings. (Without
+`_version`, machine code on disk that was made before a class of the kernels was renamed has to be deleted by hand.)
 
 Checked by the tests of this folder with numba 0.60.0 (the oldest that the package allows), 0.65.1 and 0.68.1.
 """
@@ -34,6 +35,8 @@ def cached_njit(function: Callable[..., Any], options: dict[str, Any], stamp: st
     file: Any = getattr(getattr(made, "_cache", None), "_cache_file", None)
     if hasattr(file, "_source_stamp"):
         file._source_stamp = stamp
+        if hasattr(file, "_version"):  # looked at before anything is unpickled, which fails if a class was renamed
+            file._version = f"{file._version} {stamp}"
         return made
     _warn("this version of numba has no _source_stamp: the CPU engine is compiled anew by every process")
     return njit(**options)(function)

@@ -2,6 +2,7 @@
 
 import ast
 import logging
+import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -91,6 +92,19 @@ def test_without_the_option_references_are_counted(
         assert "_nrt" not in made.targetoptions
     assert len(warnings()) == 1
     assert "no option _nrt" in warnings()[0]
+
+
+def test_what_another_version_left_on_disk_is_not_unpickled(tmp_path: Path) -> None:
+    """A class that was renamed since can no longer be found by pickle."""
+    made = numba_private.cached_njit(double, {}, "stamp")
+    file = made._cache._cache_file
+    file._index_path = str(tmp_path / "index")
+    old = numba_private.cached_njit(double, {}, "another stamp")._cache._cache_file
+    (tmp_path / "index").write_bytes(pickle.dumps(old._version) + b"cmetareplay\nNoSuchClass\n.")
+    assert file._load_index() == {}
+    old._index_path = str(tmp_path / "index")
+    with pytest.raises(AttributeError):
+        old._load_index()
 
 
 def test_without_the_stamp_nothing_is_kept_on_disk(
