@@ -10,7 +10,9 @@ torch.Size([5])
 
 from metareplay import data, networks, streams
 from metareplay._core.columns import Columns
+from metareplay._core.draws import Draws
 from metareplay._core.plan import Plan, Rates
+from metareplay._core.table import Table
 from metareplay._version import __version__
 from metareplay.engines import Objective, Supervised
 from metareplay.errors import CheckpointError, DataError, InputError, MetareplayError, NonFiniteError
@@ -42,6 +44,7 @@ __all__ = [
     "CheckpointError",
     "Columns",
     "DataError",
+    "Draws",
     "ERTasks",
     "Independent",
     "InputError",
@@ -71,6 +74,7 @@ __all__ = [
     "Sampler",
     "Stream",
     "Supervised",
+    "Table",
     "TaskInput",
     "__version__",
     "data",

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from metareplay._core.draws import Ints
+from metareplay.errors import InputError
 
 
 @final
@@ -26,6 +27,9 @@ class Columns:
 
     def __init__(self, columns: Mapping[str, Tensor]) -> None:
         self._columns = dict(columns)
+        if len({len(values) for values in self._columns.values()}) != 1:
+            lengths = ", ".join(f"{name} {len(values)}" for name, values in self._columns.items()) or "no columns"
+            raise InputError(f"columns must have one length, and there must be one at least; these have: {lengths}")
 
     def __getitem__(self, name: str) -> Tensor:
         """Return one column."""

@@ -164,6 +164,7 @@ class Table:
         """
         if name not in self._columns:
             self._add(name, values)
+        self.writes[rows.numpy()] += 1
         self._columns[name].write(rows, values)
 
     def _add(self, name: str, like: Tensor) -> None:

@@ -41,6 +41,7 @@ def _benchmark(engine: str, on: str | None) -> Benchmark:
     """Return the benchmark that was asked for."""
     if engine == FLEET:
         raise InputError("--engine fleet: a fleet is a place to run, not an engine; use --on fleet")
+    on = None if on == "threads" else on
     if on not in (None, FLEET):
         raise InputError(f"--on {on}: use --on fleet, or leave --on out")
     if on == FLEET and engine != "auto":

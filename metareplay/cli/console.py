@@ -2,10 +2,14 @@
 
 import json
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from metareplay.errors import PicturesMissingError
 
 shown = Console(emoji=False)  # results
 aside = Console(stderr=True, emoji=False)  # progress and remarks
@@ -25,6 +29,20 @@ def print_table(rows: Table) -> None:
 def print_json(document: dict[str, Any]) -> None:
     """Print one JSON document."""
     sys.stdout.write(json.dumps(document, indent=1) + "\n")
+
+
+def draw(plot: Callable[..., None], path: Path) -> None:
+    """Draw a picture and say where it is; pictures are extra, so without matplotlib only say what is missing.
+
+    Args:
+        plot: Draws it, given `path`.
+        path: The file to write.
+    """
+    try:
+        plot(path=path)
+        remark(f"picture: {path}")
+    except PicturesMissingError as error:
+        remark(f"no picture: {error}")
 
 
 def fail(message: str) -> None:

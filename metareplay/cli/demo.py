@@ -1,13 +1,14 @@
 """`metareplay demo`: five learners on MNIST Rotations with a small memory, a table and a picture."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from metareplay.cli.console import aside, print_table, remark
+from metareplay.cli.console import aside, draw, print_table, remark
 from metareplay.cli.display import table
-from metareplay.cli.places import Jobs, runner_at
+from metareplay.cli.places import Jobs, On, runner_at
 from metareplay.cli.progress import bars
 from metareplay.experiments import Experiment
 from metareplay.paper.best import best
@@ -24,18 +25,19 @@ def demo(
     memory: Annotated[int, typer.Option(help="Examples held in memory.")] = 500,
     seed: Annotated[int, typer.Option(help="The seed of everything.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the records and the picture.")] = Path("demo"),
+    on: On = "threads",
     jobs: Jobs = "auto",
 ) -> None:
     """Run online learning, EWC, GEM, ER and MER on MNIST Rotations as in the paper; show a table and draw a picture."""
     wanted = experiments(tasks, examples, memory, seed)
     with bars(aside) as watcher:
-        runner = runner_at("threads", jobs, rest_on_threads=False)
+        runner = runner_at(on, jobs, rest_on_threads=True)
         ran = runner.run(list(wanted.values()), out, watcher=watcher)
     found = {name: record for name, record in zip(wanted, ran, strict=True) if record is not None}
     title = f"MNIST Rotations, {tasks} tasks of {examples} examples, memory {memory}"
     print_table(table({name: [record] for name, record in found.items()}, title))
-    plot_tasks(found, out / PICTURE, title)
-    remark(f"picture: {out / PICTURE}; records: {out}/")
+    draw(partial(plot_tasks, found, title=title), out / PICTURE)
+    remark(f"records: {out}/")
 
 
 def experiments(tasks: int, examples: int, memory: int, seed: int) -> dict[str, Experiment]:

@@ -4,6 +4,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -12,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from metareplay._core.text import deviation
-from metareplay.cli.console import aside, print_json, print_table, remark
+from metareplay.cli.console import aside, draw, print_json, print_table, remark
 from metareplay.cli.display import table
 from metareplay.cli.options import learner_options
 from metareplay.cli.places import Jobs, On, runner_at
@@ -43,6 +44,12 @@ def run_command(words: list[str]) -> Callable[..., None]:
         words: What was typed.
     """
     options = learner_options((*_own_learner(words), *LEARNERS))
+    taken = inspect.signature(run).parameters
+    for option in options:
+        if option.name in taken:
+            raise MetareplayError(
+                f"the learner's option {option.name!r} has the name of an option of run: rename the field"
+            )
     fixed = [one for one in inspect.signature(run).parameters.values() if one.kind is not one.VAR_KEYWORD]
 
     def command(**given: Any) -> None:
@@ -132,9 +139,11 @@ def run(
         print_table(table({learner: found}, f"{learner} on {stream}, memory {memory}"))
         remark(f"records: {records}{'/' if str(records) != '/' else ''}")
     for record in found if alignment else []:
-        picture = records / f"{record.name}.png"
-        plot_alignment({f"{learner}, seed {record.seed}": record}, picture, f"Transfer and interference on {stream}")
-        remark(f"picture: {picture}")
+        shown = {f"{learner}, seed {record.seed}": record}
+        draw(
+            partial(plot_alignment, shown, title=f"Transfer and interference on {stream}"),
+            records / f"{record.name}.png",
+        )
 
 
 def _all_of(experiments: list[Experiment], found: list[Record | None], folder: Path) -> list[Record]:

@@ -18,6 +18,7 @@ from metareplay.engines.engine import Engine, Gradients, Outcome
 from metareplay.engines.inputs import as_input, gather
 from metareplay.engines.objective import Objective, forward
 from metareplay.engines.precision import full_precision
+from metareplay.errors import InputError
 
 BATCH = 1000  # examples per forward pass of `outputs`
 ONE_THREAD = 2**20  # models with fewer weights learn with one thread
@@ -91,7 +92,7 @@ class TorchEngine(Engine):
         """Learn example by example; an example that cannot be learned is undone."""
         with self.learning() as generator:
             for i in range(len(plan)):
-                undo = self.remember()
+                undo = self._remember(objective)
                 try:
                     generator.manual_seed(self.draws.word(Purpose.MODULE, plan.first + i))
                     self._arrive(plan.incoming + i, table, objective)
@@ -125,6 +126,8 @@ class TorchEngine(Engine):
             with torch.no_grad():
                 filled = objective.arriving(self.weights.module, came)
             for name in objective.stores:
+                if name not in filled:
+                    raise InputError(f"{type(objective).__name__}.arriving gave no {name!r}, which it says it stores")
                 table.fill(name, rows, filled[name])
 
     def _step(self, rate: float, objective: Objective) -> None:
@@ -198,6 +201,17 @@ class TorchEngine(Engine):
         """Return whether weights, statistics and moments are all finite."""
         all_values = (self.weights.theta, *self.statistics, *self.state().values())
         return all(all_finite(values) for values in all_values)
+
+    def _remember(self, objective: Objective) -> Callable[[], None]:
+        """Remember what `remember` does, and what the objective keeps."""
+        undo, kept = self.remember(), {name: value.clone() for name, value in objective.state().items()}
+
+        def undo_all() -> None:
+            undo()
+            if kept:
+                objective.restore(kept)
+
+        return undo_all
 
     def remember(self) -> Callable[[], None]:
         """Copy the weights, the module's buffers and the optimizer's moments."""

@@ -5,7 +5,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache, cached_property
 from inspect import signature
 from pathlib import Path
-from typing import Any, final
+from typing import Any, final, get_args
 
 from torch import nn
 
@@ -24,7 +24,7 @@ from metareplay.experiments.names import (
     find_learner,
 )
 from metareplay.learners import Learner
-from metareplay.learners.learner import plain_option
+from metareplay.learners.learner import plain_option, source_of
 from metareplay.learners.predictor import checked, option_types
 from metareplay.memories import Memory
 from metareplay.streams import Stream
@@ -112,7 +112,7 @@ class Experiment:
         settings = {name: plain_option(checked(name, types[name], value)) for name, value in values.items()}
         return Identity(
             learner=kind.__name__,
-            settings=settings,
+            settings=settings | source_of(kind),
             model=_description(_model_type(kind), self.hidden, stream.tasks),
             stream=stream.settings(),
             alignment=self.alignment,
@@ -147,6 +147,11 @@ class Experiment:
         for name in self.options:
             if name not in known:
                 raise InputError(f"{self.learner} has no option {name!r}; it takes {', '.join(sorted(known))}")
+        for name, one in known.items():
+            if name not in self.options and one.default is MISSING and one.default_factory is MISSING:
+                raise InputError(f"{self.learner} needs its option {name!r}: give it a value")
+        if self.past not in get_args(Moment):
+            raise InputError(f"past={self.past!r}: use 'before' or 'after'")
         if _has_memory(kind):
             return {**self.options, "memory": self._memory(kind, tasks)}
         if self.memory_kind is not None:

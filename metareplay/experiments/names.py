@@ -4,7 +4,8 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,23 @@ def find_learner(name: str) -> type[Learner]:
     return found
 
 
+@contextmanager
+def _current_folder() -> Iterator[None]:
+    """Let modules of the current folder be found, as `python -m` does."""
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(Path.cwd()))
+
+
 def _module(place: str, name: str) -> Any:
     """Import a module by its name, or a file by its path; each file once."""
     path = Path(place)
     try:
         if path.suffix != ".py":
-            return importlib.import_module(place)
+            with _current_folder():
+                return importlib.import_module(place)
         known = f"metareplay_own_{path.stem}_{abs(hash(path.resolve()))}"
         if known not in sys.modules:
             spec = importlib.util.spec_from_file_location(known, path)
@@ -82,5 +94,5 @@ def _module(place: str, name: str) -> Any:
                 del sys.modules[known]
                 raise
         return sys.modules[known]
-    except (ImportError, OSError, SyntaxError, TypeError, ValueError) as error:
+    except Exception as error:  # whatever the user's own file raises
         raise InputError(f"learner {name!r}: cannot import {place} ({error})") from error

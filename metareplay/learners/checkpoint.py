@@ -91,10 +91,14 @@ def fill(learner: Learner, path: Path, about: dict[str, Any], tensors: dict[str,
         tensors: The checkpoint's tensors.
     """
     names = {name: column for column, name in FILE_NAMES.items()}
-    table = Columns({names.get(name, name): values for name, values in part(tensors, "table/").items()})
+    columns = {names.get(name, name): values for name, values in part(tensors, "table/").items()}
     held = len(tensors.get("table/xs", ()))
     if held > learner.slot_count():
         raise CheckpointError(f"{path} holds {held} examples, but this learner holds only {learner.slot_count()}")
+    memory = learner.own_memory
+    for name in () if memory is None else ("memory/filled", "memory/seen_of"):
+        if name not in tensors:
+            raise CheckpointError(f"{path} is damaged, {name} is missing: use an earlier one")
     here = model_state(learner.model)
     for name, value in part(tensors, "model/").items():
         here[name].detach().copy_(value)
@@ -102,14 +106,13 @@ def fill(learner: Learner, path: Path, about: dict[str, Any], tensors: dict[str,
     learner.chosen_engine.restore(part(tensors, "engine/"))
     learner.objective.restore(part(tensors, "objective/"))
     learner.restore_private(part(tensors, "private/"))
-    if "table/xs" in tensors:
+    if columns:
+        table = Columns(columns)
         learner.table = learner.make_table(table, learner.piece_size())
         rows = torch.arange(held)
         for name, values in table.items():
             learner.table.fill(name, rows, values)
-        learner.table.writes += 1
         learner.expect(table["x"])
-    memory = learner.own_memory
     if memory is not None:
         filled, seen_of = tensors["memory/filled"].numpy(), dict(tensors["memory/seen_of"].tolist())
         memory.restore(filled, seen_of, learner.seen, learner.table)

@@ -1,5 +1,7 @@
 """The interface of learners, which observe examples one by one, or many in order, and predict at any time."""
 
+import hashlib
+import inspect
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ from metareplay.learners.input_checks import Array, Tasks, as_tensor, one_line
 from metareplay.learners.predictor import Predictor, loss_name
 from metareplay.memories.memory import Memory
 
+SOURCE = "source"  # in settings: which class a user's own learner is
 PIECE = 256  # examples to learn at a time, at most; any number gives the same weights
 
 
@@ -182,29 +185,35 @@ class Learner(Predictor):
         Memory, counts and draws go on as before. An optimizer's moments, and whatever else has the shape of the
         weights, keep their values for parameters that stay, and start from 0 for new ones.
         """
-        self.weights.check()
+        if self.objective.stores:
+            raise InputError(
+                f"the objective stores the column {self.objective.stores[0]!r}, made by the model as it was, with each "
+                f"example: its layers cannot change; make a new learner"
+            )
         old, moments = self.weights.theta.shape, self.chosen_engine.state()
-        expected = self.table
+        expected, refused = self.table, None
         try:
             yield self.model
         finally:
             carry = self.weights.rebuild()
             try:
                 self._choose()
-            except InputError:  # the engine that was asked for cannot learn the new model; torch can
-                self.engine = "torch"
+            except InputError as error:  # the engine that was asked for cannot learn the new model; torch can
+                self.engine, refused = "torch", error
                 self._choose()
-                raise
             if expected is not None:
                 self.expect(expected.gather(torch.zeros(1, dtype=torch.int64))["x"])
             state = {name: carry(value) if value.shape == old else value for name, value in moments.items()}
             self.chosen_engine.restore(state)
             self.reshape_private(carry)
+            if refused is not None:
+                raise refused
 
     @final
     def settings(self) -> dict[str, object]:
         """Return every option with its value, as plain JSON values, for records and checkpoints."""
-        return {f.name: plain_option(getattr(self, f.name)) for f in fields(self) if f.name != "model"}
+        options = {f.name: plain_option(getattr(self, f.name)) for f in fields(self) if f.name != "model"}
+        return options | source_of(type(self))
 
     @final
     def save(self, path: str | Path) -> None:
@@ -246,8 +255,23 @@ class Learner(Predictor):
         return self.own_memory.task_count if self.own_memory is not None else None
 
     def __repr__(self) -> str:
-        options = ", ".join(f"{name}={value}" for name, value in self.settings().items())
+        options = ", ".join(f"{name}={value}" for name, value in self.settings().items() if name != SOURCE)
         return f"{type(self).__name__}({options})"
+
+
+def source_of(kind: type[Learner]) -> dict[str, str]:
+    """Return a hash of a user's own class, so that its runs are told from those of another class with its name.
+
+    Args:
+        kind: A learner's class; nothing is returned for those of this package.
+    """
+    if kind.__module__.startswith("metareplay."):
+        return {}
+    try:
+        text = inspect.getsource(kind)
+    except (OSError, TypeError):  # typed into an interpreter
+        text = f"{kind.__module__}.{kind.__qualname__}"
+    return {SOURCE: hashlib.sha256(text.encode()).hexdigest()[:16]}
 
 
 def plain_option(value: object) -> object:

@@ -9,7 +9,7 @@ from metareplay._core.archive import part, read_archive
 from metareplay.errors import CheckpointError, InputError
 from metareplay.learners.checkpoint import NEEDED, check_model, fill, plain
 from metareplay.learners.kinds import LEARNERS
-from metareplay.learners.learner import Learner
+from metareplay.learners.learner import SOURCE, Learner
 from metareplay.learners.predictor import named_loss
 from metareplay.memories import MEMORIES, Memory
 
@@ -40,6 +40,9 @@ def _make(
     """Make a new learner with the saved settings."""
     kinds = {one.__name__: one for one in (*LEARNERS, *([] if kind is None else [kind]))}
     name, settings = about["learner"], about["settings"] | options
+    settings.pop(SOURCE, None)
+    if kind is not None and not (isinstance(kind, type) and issubclass(kind, Learner)):
+        raise InputError(f"kind={kind!r}: give a subclass of metareplay.Learner")
     if kind is not None and kind.__name__ != name:
         raise CheckpointError(f"{path} holds a {name}, not a {kind.__name__}: leave kind=... out, or give that class")
     if name not in kinds:

@@ -7,6 +7,7 @@ import numpy as np
 
 from metareplay._core.draws import Draws, Fractions, Ints, Purpose, below
 from metareplay._core.plan import Plan, Rates
+from metareplay.errors import InputError
 from metareplay.memories.memory import Memory
 
 
@@ -38,6 +39,7 @@ class Sampler:
         self._ahead: Fractions | None = None
         self._places = draws.fractions(Purpose.PLACE, first, len(tasks), 1)[:, 0]
         self._at = 0
+        self._drawn = 0  # numbers drawn for the current example so far
         self._batches: list[tuple[Ints, ...]] = []
 
     def incoming(self) -> Iterator[Ints]:
@@ -58,10 +60,13 @@ class Sampler:
         Returns:
             An array of row numbers, one batch per row.
         """
-        if self._ahead is None:  # for all examples at once
-            self._ahead = self._draws.fractions(Purpose.REPLAY, self._first, len(self.slots), batches * size)
+        needed = self._drawn + batches * size
+        if self._ahead is None or self._ahead.shape[1] < needed:  # for all examples at once
+            self._ahead = self._draws.fractions(Purpose.REPLAY, self._first, len(self.slots), needed)
         size = min(size, self._count)
-        drawn = below(self._ahead[self._at, : batches * size], self._count)
+        end = self._drawn + batches * size
+        drawn = below(self._ahead[self._at, self._drawn : end], self._count)
+        self._drawn = end
         rows: Ints = self._memory.row_of[self._memory.order[drawn]]
         return rows.reshape(batches, size)
 
@@ -91,6 +96,7 @@ class Sampler:
                 self._memory.order[self._count] = slot
                 self._count += 1
         self._at += 1
+        self._drawn = 0
 
     def plan(self, rates: Rates, *, s: int = 1, together: bool = False) -> Plan:
         """Make the plan of all the batches that were visited.
@@ -100,6 +106,11 @@ class Sampler:
             s: Batches per example.
             together: Take one step on the mean loss of a batch, instead of one step per row.
         """
+        if self._at != len(self.slots) or len(self._batches) != s * len(self.slots):
+            raise InputError(
+                f"a plan of s={s} batches for each of {len(self.slots)} examples, but {len(self._batches)} batches "
+                f"were visited and {self._at} examples stored: visit s batches per example, then call store()"
+            )
         rows = np.concatenate([part for batch in self._batches for part in batch])
         ends = np.cumsum([0, *(sum(map(len, batch)) for batch in self._batches)])
         return Plan(rows, ends, s, self.slots, rates, self._first, self._memory.capacity, together)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 
 from metareplay._core.files import write_text
-from metareplay.errors import MetareplayError
+from metareplay.errors import MetareplayError, PicturesMissingError
 from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.record import now, versions
 from metareplay.paper.best import best
@@ -104,7 +104,10 @@ def main() -> None:
         parser.exit(2, f"{error}\n")
     name = f"grid-{given.stream}-{given.memory}"
     write_text(given.out / f"{name}.json", json.dumps(found, indent=1))
-    plot_grid(found, given.out / f"{name}.png")
+    try:
+        plot_grid(found, given.out / f"{name}.png")
+    except PicturesMissingError as error:
+        parser.exit(0, f"no picture: {error}\n")
 
 
 if __name__ == "__main__":

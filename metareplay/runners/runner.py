@@ -6,8 +6,9 @@ from pathlib import Path
 from threading import Event
 
 from metareplay._core.files import exists, remove
+from metareplay.errors import InputError
 from metareplay.experiments.experiment import Experiment
-from metareplay.experiments.loop import Progress
+from metareplay.experiments.loop import Progress, Run
 from metareplay.experiments.record import Record
 from metareplay.experiments.store import Records
 
@@ -113,6 +114,7 @@ def carry_out(
     elif exists(path):
         watcher.remark(f"{experiment.label}: continuing from {path}")
     work = experiment.start(checkpoint=path)
+    check_key(experiment, work)
     for step in work.steps():
         watcher.step(experiment, step, work.stream.tasks)
         if stop is not None and stop.is_set():
@@ -122,6 +124,17 @@ def carry_out(
     record.write(folder)
     remove(path)
     return record
+
+
+def check_key(experiment: Experiment, work: Run) -> None:
+    """Refuse a run that is not the one its experiment describes: its record would never be found again.
+
+    Args:
+        experiment: What was asked for.
+        work: What was built.
+    """
+    if work.key != experiment.key:
+        raise InputError(f"{experiment.learner} changes its own options when it is made: leave them as they are given")
 
 
 def finished(experiments: Sequence[Experiment], folder: Path) -> dict[str, Record]:

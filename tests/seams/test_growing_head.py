@@ -146,3 +146,37 @@ def test_an_engine_that_cannot_learn_the_new_model_says_so_and_torch_goes_on() -
     learner.observe_many(*examples(3))
     assert learner.chosen_engine.name == "torch"
     assert not torch.equal(learner.weights.theta, before)
+
+
+@pytest.mark.parametrize("name", ["er-adam", "ewc"])
+def test_what_is_remembered_is_carried_over_even_then(name: str) -> None:
+    learner: mr.Learner = MAKE[name](net(), "cpu")
+    learner.observe_many(*examples(3), task=0)
+    learner.observe_many(*examples(3), task=1)
+
+    def grow_and_use_tanh() -> None:
+        with learner.reshaping() as model:
+            assert isinstance(model, nn.Sequential)
+            grow(model, 5)
+            model[2] = nn.Tanh()
+
+    with pytest.raises(mr.InputError, match="engine 'cpu' needs"):
+        grow_and_use_tanh()
+    assert len(learner.chosen_engine.state()) == (3 if name == "er-adam" else 0)
+    learner.observe_many(*examples(5), task=2)
+    assert learner.seen == 90
+
+
+def test_a_model_of_two_dtypes_can_be_put_right_again() -> None:
+    learner: mr.Learner = MAKE["mer"](net(), "torch")
+    learner.observe_many(*examples(3))
+
+    def change(dtype: torch.dtype) -> None:
+        with learner.reshaping() as model:
+            model.to(dtype) if dtype == torch.float32 else model[-1].to(dtype)  # type: ignore[index]
+
+    with pytest.raises(mr.InputError, match="must share one dtype"):
+        change(torch.float64)
+    change(torch.float32)
+    learner.observe_many(*examples(3))
+    assert learner.seen == 60

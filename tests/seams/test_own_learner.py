@@ -136,3 +136,114 @@ def test_it_appears_in_run_with_its_options(call: Call) -> None:
     helped = call("run", f"{FILE}:DERPlusPlus", "--help")
     assert "--alpha" in helped.out
     assert "distance to the stored outputs" in " ".join(helped.out.split())
+
+
+def test_another_class_of_the_same_name_is_another_run(call: Call, tmp_path: Path) -> None:
+    text = FILE.read_text()
+    found = []
+    for folder, alpha in (("one", "self.alpha * moved"), ("two", "2 * self.alpha * moved")):
+        (tmp_path / folder).mkdir()
+        path = tmp_path / folder / "mine.py"
+        path.write_text(
+            text.replace("self.alpha * moved", alpha).replace("class DERPlusPlus(", f"class ER(  # {folder}\n    ")
+        )
+        words = ("--memory", "8", "--tasks", "2", "--examples", "5", "--k", "3", "--lr", "0.1", "--json")
+        answer = call("run", f"{path}:ER", "rotations", *words)
+        assert answer.code == 0, answer.err
+        found.append(json.loads(answer.out))
+    assert found[0]["key"] != found[1]["key"]
+    assert found[0]["weights"] != found[1]["weights"]
+
+
+class Twice(mr.ReplayLearner):
+    """Draws two batches per example, as DER++ does, with as many visits as it is told."""
+
+    visits = 2
+    drawn: list[list[int]]
+
+    def plan(self, memory: mr.Sampler) -> mr.Plan:
+        for current in memory.incoming():
+            batches = [*memory.sample(1, 3), *memory.sample(1, 5)]
+            self.drawn = [batch.tolist() for batch in batches]
+            for batch in batches[: self.visits]:
+                memory.visit(current, batch)
+            memory.store()
+        return memory.plan(mr.Rates(memory=self.lr, current=self.lr), s=2)
+
+
+def test_further_draws_for_an_example_are_other_draws() -> None:
+    many, one_by_one = (Twice(mr.networks.mlp(6, (8,), 3, seed=1), memory=mr.Reservoir(30)) for _ in range(2))
+    xs, ys = examples()
+    many.observe_many(xs, ys)
+    for x, y in zip(xs, ys, strict=True):
+        one_by_one.observe(x, int(y))
+    assert torch.equal(many.weights.theta, one_by_one.weights.theta)
+    assert many.drawn[0] != many.drawn[1][:3]
+
+
+def test_a_plan_that_visits_too_little_is_refused() -> None:
+    learner = Twice(mr.networks.mlp(6, (8,), 3, seed=1), memory=mr.Reservoir(30))
+    learner.visits = 1
+    with pytest.raises(mr.InputError, match="2 batches for each of 40 examples, but 40 batches were visited"):
+        learner.observe_many(*examples())
+    assert learner.seen == 0
+
+
+def test_layers_cannot_change_under_stored_outputs() -> None:
+    with pytest.raises(mr.InputError, match="stores the column 'logits'"), learner().reshaping():
+        pass
+
+
+class Counting(mr.Objective):
+    """Keeps a count of the losses it was asked for; forgets its column if told to."""
+
+    stores = ("weight",)
+
+    def __init__(self, column: str) -> None:
+        self.count, self.column = torch.zeros(()), column
+
+    def arriving(self, model: torch.nn.Module, examples: mr.Columns) -> dict[str, Tensor]:
+        del model, examples
+        return {self.column: torch.ones(1)}
+
+    def loss(self, model: torch.nn.Module, examples: mr.Columns) -> Tensor:
+        self.count += 1
+        return functional.cross_entropy(model(examples["x"]) * examples["weight"], examples["y"])
+
+    def state(self) -> dict[str, Tensor]:
+        return {"count": self.count}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self.count = state["count"].clone()
+
+
+class Counted(mr.ReplayLearner):
+    column = "weight"
+
+    def make_objective(self) -> Counting:
+        return Counting(self.column)
+
+    def plan(self, memory: mr.Sampler) -> mr.Plan:
+        for current in memory.incoming():
+            memory.visit(current)
+            memory.store()
+        return memory.plan(mr.Rates(memory=self.lr, current=self.lr))
+
+
+def test_what_the_objective_keeps_is_undone_and_saved(tmp_path: Path) -> None:
+    ours, (xs, ys) = Counted(mr.networks.mlp(6, (8,), 3, seed=1), memory=mr.Reservoir(9)), examples(5)
+    ours.observe_many(xs.float(), ys)
+    with pytest.raises(mr.NonFiniteError):
+        ours.observe(torch.full((6,), 3e38), 1)
+    assert (ours.seen, ours.objective.state()["count"].item()) == (5, 5)
+    ours.save(tmp_path / "counted.ckpt")
+    loaded = mr.load(tmp_path / "counted.ckpt", mr.networks.mlp(6, (8,), 3), kind=Counted)
+    assert loaded.objective.state()["count"] == 5
+
+
+def test_an_objective_that_forgets_its_column_is_named() -> None:
+    class Forgetful(Counted):
+        column = "wait"
+
+    with pytest.raises(mr.InputError, match=r"Counting\.arriving gave no 'weight'"):
+        Forgetful(mr.networks.mlp(6, (8,), 3), memory=mr.Reservoir(9)).observe(torch.rand(6), 1)

@@ -75,16 +75,18 @@ class Batches:
         for i in range(len(plan)):
             parts = pieces(plan, i)
             capture = self._patience.ends({piece.kind for piece in parts})
-            begun = False
+            begun, kept = False, {name: value.clone() for name, value in objective.state().items()}
             try:
                 self._work("open", self.open, capture)()
                 begun = True  # before, there is nothing to undo
                 if not self._learn(parts, rows, capture):
                     self.undo()
+                    objective.restore(kept)
                     return Outcome(i)
             except BaseException as error:
                 if begun:
                     self.undo()
+                    objective.restore(kept)
                 small = isinstance(error, torch.cuda.OutOfMemoryError)
                 return Outcome(i, too_large(error) if small else error)
         return Outcome(len(plan))

@@ -19,7 +19,7 @@ from metareplay.experiments.loop import Run
 from metareplay.experiments.metrics import Accuracies
 from metareplay.experiments.record import Record
 from metareplay.runners.fleet.fleet import WINDOW, Fleet
-from metareplay.runners.runner import finished
+from metareplay.runners.runner import check_key, finished
 
 NAME: Final = "fleet"  # what records give as the engine
 SAVE_EVERY = 20.0  # seconds between checkpoints
@@ -60,6 +60,8 @@ def fly(
     while due:
         flying = due if state is None else [key for key in state[0]["keys"] if key in wanted]
         runs = [replace(wanted[key], engine="torch").start() for key in flying]
+        for key, run in zip(flying, runs, strict=True):
+            check_key(wanted[key], run)
         flight = _Flight(Fleet(runs, device), runs, path, state)
         flight.go(report)
         for record in flight.records():
