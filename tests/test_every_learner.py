@@ -283,7 +283,7 @@ def test_what_is_no_array_is_refused_in_one_line(make: Make, bad: object) -> Non
     learner = make()
     good = torch.zeros(INPUTS, dtype=torch.uint8)
     for x, y in ((bad, 1), (good, bad)):
-        with pytest.raises(mr.InputError, match="no array of numbers") as caught:
+        with pytest.raises(mr.InputError, match="array of numbers") as caught:
             learner.observe(x, y, task=0)  # type: ignore[arg-type]
         assert "\n" not in str(caught.value)
 
