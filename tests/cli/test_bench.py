@@ -30,7 +30,7 @@ def test_a_table_or_one_json_document(call: Call) -> None:
     ("words", "says"),
     [
         (["--engine", "fleet"], "use --on fleet"),
-        (["--on", "threads"], "--on threads: use --on fleet"),
+        (["--on", "ray"], "--on ray: use --on fleet"),
         (["--on", "fleet", "--engine", "cuda"], "--engine cuda and --on fleet: use one of them"),
         (["--engine", "abacus"], "'abacus': use one of auto, torch, cpu, cuda"),
         (["--rounds", "0"], "rounds=0: use at least 1"),

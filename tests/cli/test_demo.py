@@ -40,7 +40,7 @@ def test_a_miniature_of_the_demo(
     with Image.open("demo/accuracy.png") as picture:
         assert (picture.format, picture.size) == ("PNG", (1200, 675))
     assert 10_000 < Path("demo/accuracy.png").stat().st_size < 500_000
-    assert "picture: demo/accuracy.png; records: demo/" in err
+    assert "picture: demo/accuracy.png\nrecords: demo/" in err
 
     records = {record.learner: record for record in map(mr.Record.read, Path("demo").glob("*.json"))}
     assert records.keys() == {"Online", "EWC", "GEM", "ER", "MER"}
