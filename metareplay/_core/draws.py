@@ -52,25 +52,54 @@ class Draws:
         self._keys = {purpose: _mix(start + np.array([purpose], np.uint64) * _GOLDEN) for purpose in Purpose}
 
     def integers(self, purpose: Purpose, example: int, count: int, high: int) -> Ints:
-        """Draw `count` independent integers in [0, high) for one example, with replacement."""
+        """Draw `count` independent integers in [0, high) for one example, with replacement.
+
+        Args:
+            purpose: What the draws are for.
+            example: The number of the example in the stream.
+            count: How many integers to draw.
+            high: The integers are below this.
+        """
         return below(self.fractions(purpose, example, 1, count)[0], high)
 
     def each(self, purpose: Purpose, first: int, highs: Ints) -> Ints:
-        """Draw one integer in [0, high) for each of the examples first, first + 1, ..."""
+        """Draw one integer in [0, high) for each of the examples first, first + 1, ...
+
+        Args:
+            purpose: What the draws are for.
+            first: The number of the first example in the stream.
+            highs: For each example, what its integer is below.
+        """
         return below(self.fractions(purpose, first, len(highs), 1)[:, 0], highs)
 
     def fractions(self, purpose: Purpose, first: int, examples: int, count: int) -> Fractions:
-        """Draw `count` numbers in [0, 1) for each of the examples first, first + 1, ..., one example per row."""
+        """Draw `count` numbers in [0, 1) for each of the examples first, first + 1, ..., one example per row.
+
+        Args:
+            purpose: What the draws are for.
+            first: The number of the first example in the stream.
+            examples: How many examples to draw for.
+            count: How many numbers to draw per example.
+        """
         states = self._states(purpose, np.arange(first, first + examples, dtype=np.uint64))
         words = _mix(states[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN)
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def word(self, purpose: Purpose, example: int) -> int:
-        """Draw one 63-bit number for one example, to seed another generator with."""
+        """Draw one 63-bit number for one example, to seed another generator with.
+
+        Args:
+            purpose: What the draws are for.
+            example: The number of the example in the stream.
+        """
         return int(self._states(purpose, np.array([example], np.uint64))[0] >> np.uint64(1))
 
     def key(self, purpose: Purpose) -> int:
-        """Return what the draws of a purpose start from, for code that reproduces them elsewhere, such as on a GPU."""
+        """Return what the draws of a purpose start from, for code that reproduces them elsewhere, such as on a GPU.
+
+        Args:
+            purpose: What the draws are for.
+        """
         return int(self._keys[purpose][0])
 
     def _states(self, purpose: Purpose, examples: _Words) -> _Words:

@@ -119,11 +119,19 @@ class Table:
         return tuple(self._columns)
 
     def column(self, name: str) -> Column:
-        """Return one column."""
+        """Return one column.
+
+        Args:
+            name: The column's name.
+        """
         return self._columns[name]
 
     def shape(self, name: str) -> torch.Size:
-        """Return the shape of one row of a column."""
+        """Return the shape of one row of a column.
+
+        Args:
+            name: The column's name.
+        """
         return self._shapes[name]
 
     def gather(self, rows: Tensor) -> Columns:
@@ -135,18 +143,30 @@ class Table:
         return Columns({name: column.gather(rows) for name, column in self._columns.items()})
 
     def tasks(self, rows: Ints) -> Tensor:
-        """Return the tasks of these rows, on the CPU."""
+        """Return the tasks of these rows, on the CPU.
+
+        Args:
+            rows: Row numbers.
+        """
         return self._columns["task"].gather(torch.from_numpy(rows))
 
     def bring(self, incoming: Columns) -> None:
-        """Write incoming examples into the rows behind the slots."""
+        """Write incoming examples into the rows behind the slots.
+
+        Args:
+            incoming: The examples, with the columns that the table has.
+        """
         rows = torch.arange(self.capacity, self.capacity + len(incoming), device="cpu")
         self.writes[self.capacity : self.capacity + len(incoming)] += 1
         for name, values in incoming.items():
             self._columns[name].write(rows, values)
 
     def keep(self, slots: Ints) -> None:
-        """Copy the i-th incoming example into slots[i], unless that is -1. Of several in one slot the last stays."""
+        """Copy the i-th incoming example into slots[i], unless that is -1. Of several in one slot the last stays.
+
+        Args:
+            slots: The slot of each incoming example, in order.
+        """
         last = {int(slot): self.capacity + i for i, slot in enumerate(slots) if slot >= 0}
         if last:
             to, source = torch.tensor([*last.keys()], device="cpu"), torch.tensor([*last.values()], device="cpu")
