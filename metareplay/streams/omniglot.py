@@ -85,9 +85,10 @@ class Omniglot(Stream):
         ):
             if value not in known:
                 raise InputError(f"{name}={value!r}: use {' or '.join(map(repr, known))}")
-        if not isinstance(self.test_share, Real) or not 0 < self._tests < self._drawings:
+        share = self.test_share
+        if not isinstance(share, Real) or not 0 < share < 1 or not 0 < self._tests < self._drawings:
             raise InputError(
-                f"test_share={self.test_share!r}: use a number between 0 and 1 that leaves some of each character's "
+                f"test_share={share!r}: use a number between 0 and 1 that leaves some of each character's "
                 f"{self._drawings} drawings for training and some for testing"
             )
         check_resolution(self.resolution)
