@@ -40,7 +40,7 @@ class Omniglot(Stream):
 
     Args:
         tasks: The number of tasks: the first alphabets in `order`.
-        seed: Decides which drawings are for testing, and the order of the others.
+        seed: Decides which drawings are for testing, the order of the others, and that of shuffled alphabets.
         characters: The characters to show; by default Omniglot, which is read when it is first needed.
         examples: Training examples per task; the first characters of the alphabet are shown, as many as are needed for
             that many examples. By default all of them.
