@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from copy import copy
 from typing import final
 
 import torch
@@ -94,6 +93,17 @@ class MultiHead(TaskModule):
         """
         heads = [head for head in self.heads if isinstance(head, nn.Linear)]  # all of them; for types
         weight, bias = torch.cat([head.weight for head in heads]), torch.cat([head.bias for head in heads])
+        return self.pick(features, weight, bias, tasks)
+
+    def pick(self, features: Tensor, weight: Tensor, bias: Tensor, tasks: Tensor) -> Tensor:
+        """Compute all heads at once from their weights as one matrix, and pick each input's own logits.
+
+        Args:
+            features: The outputs of the body for a batch of inputs.
+            weight: The weights of all heads, one below the other.
+            bias: The biases of all heads.
+            tasks: The task id of each input.
+        """
         columns, missing = self._columns(features.device)
         logits = functional.linear(features, weight, bias)
         return logits.gather(1, columns[tasks]).masked_fill(missing[tasks], -torch.inf)
@@ -106,16 +116,6 @@ class MultiHead(TaskModule):
             columns = (torch.cumsum(sizes, 0) - sizes + classes).masked_fill(missing, 0)
             self._places[device] = columns.to(device), missing.to(device)
         return self._places[device]
-
-    def with_body(self, body: nn.Module) -> "MultiHead":
-        """Return a module with the same heads, parameters shared, on another body.
-
-        Args:
-            body: The module that replaces the body.
-        """
-        found = copy(self)
-        found._modules = {**self._modules, "body": body}
-        return found
 
     def paths(self) -> list[nn.Module]:
         """Return, for each task, the body followed by the task's own head."""

@@ -2,10 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Event
 
 from metareplay._core.files import exists, remove
+from metareplay.engines.cuda.engine import CudaEngine
+from metareplay.engines.cuda.formation import Formation
 from metareplay.errors import InputError
 from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.loop import Progress, Run
@@ -98,6 +101,7 @@ def carry_out(
     fresh: bool = False,
     watcher: Watcher = SILENT,
     stop: Event | None = None,
+    formation: Formation | None = None,
 ) -> Record:
     """Run one experiment, from its checkpoint if there is one, and write its record.
 
@@ -107,6 +111,7 @@ def carry_out(
         fresh: Start from the beginning even if there is a checkpoint.
         watcher: Receives news of how far the run has come.
         stop: Once this is set, save and raise StoppedError.
+        formation: Take the steps together with other runs on the same GPU, if the network allows.
     """
     path = checkpoint_path(folder, experiment.key)
     if fresh:
@@ -115,11 +120,15 @@ def carry_out(
         watcher.remark(f"{experiment.label}: continuing from {path}")
     work = experiment.start(checkpoint=path)
     check_key(experiment, work)
-    for step in work.steps():
-        watcher.step(experiment, step, work.stream.tasks)
-        if stop is not None and stop.is_set():
-            work.save()
-            raise StoppedError
+    engine = work.learner.chosen_engine
+    with formation.place() if formation is not None else nullcontext() as place:
+        if isinstance(engine, CudaEngine):
+            engine.place = place
+        for step in work.steps():
+            watcher.step(experiment, step, work.stream.tasks)
+            if stop is not None and stop.is_set():
+                work.save()
+                raise StoppedError
     record = work.record()
     record.write(folder)
     remove(path)

@@ -1,19 +1,24 @@
 """Experiments side by side on the cores of this machine, in threads that share the data."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Final, Literal, final
 
+from metareplay.engines.cuda.formation import Formation
 from metareplay.errors import InputError
 from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.record import Record, versions
 from metareplay.runners.runner import SILENT, Runner, Watcher, carry_out, finished
 
 LOOK: Final = 0.1  # seconds after which Ctrl-C is noticed
+GPU_JOBS: Final = 8  # runs at a time on a GPU: beside one run, each further one costs little
+RATES: Final = {"lr", "strength"}  # options that may differ between runs that take their steps together
 
 
 @final
@@ -24,11 +29,12 @@ class Threads(Runner):
     depend on the runs beside it.
 
     Args:
-        jobs: How many runs at a time; "auto" for one per core.
+        jobs: How many runs at a time; "auto" for one per core, and at least eight on a GPU.
     """
 
     def __init__(self, jobs: int | Literal["auto"] = "auto") -> None:
         self.jobs = count_jobs(jobs)
+        self._choose = jobs == "auto"
 
     def run(
         self,
@@ -51,9 +57,20 @@ class Threads(Runner):
             watcher.remark(f"{len(done)} of {len(wanted)} runs are in {folder} already")
         watcher.begin([wanted[key] for key in due])
         stop, works = Event(), dict[str, Future[Record]]()
-        with ThreadPoolExecutor(self.jobs) as pool:
+        on_gpu = any(wanted[key].engine == "cuda" for key in due)
+        jobs = max(self.jobs, GPU_JOBS) if self._choose and on_gpu else self.jobs
+        formations = _formations([wanted[key] for key in due], jobs)
+        with ThreadPoolExecutor(jobs) as pool:
             for key in due:
-                works[key] = pool.submit(carry_out, wanted[key], folder, fresh=fresh, watcher=watcher, stop=stop)
+                works[key] = pool.submit(
+                    carry_out,
+                    wanted[key],
+                    folder,
+                    fresh=fresh,
+                    watcher=watcher,
+                    stop=stop,
+                    formation=formations.get(_shape(wanted[key])),
+                )
                 works[key].add_done_callback(partial(_tell, watcher, wanted[key]))
             try:
                 _wait(list(works.values()))
@@ -79,6 +96,23 @@ def count_jobs(jobs: str | int) -> int:
     if not str(jobs).isdecimal() or int(jobs) < 1:
         raise InputError(f"jobs {jobs!r}: use 'auto' or a whole number of at least 1")
     return int(jobs)
+
+
+def _formations(experiments: Sequence[Experiment], jobs: int) -> dict[str, Formation]:
+    """Make a formation for each set of runs on a GPU that can take their steps together.
+
+    Args:
+        experiments: What is going to run.
+        jobs: How many of them run at a time.
+    """
+    shapes = Counter(_shape(one) for one in experiments if one.engine == "cuda")
+    return {shape: Formation(min(jobs, count)) for shape, count in shapes.items()}
+
+
+def _shape(experiment: Experiment) -> str:
+    """Return what runs have in common that can take their steps together: everything but the seed and the rates."""
+    options = {name: value for name, value in experiment.options.items() if name not in RATES}
+    return repr(replace(experiment, seed=0, memory=0, options=options))
 
 
 def _tell(watcher: Watcher, experiment: Experiment, work: Future[Record]) -> None:

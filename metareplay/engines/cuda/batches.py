@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
-from metareplay._core.weights import reptile
+from metareplay._core.weights import Weights, reptile
 from metareplay.engines.cuda.graphs import Recorder, Work
 from metareplay.engines.cuda.pieces import Patience, Piece, pieces, row_rates
 from metareplay.engines.engine import Outcome
@@ -33,6 +33,18 @@ class Problem:
     model: nn.Module
     objective: Objective
 
+    def parameters(self, weights: Weights) -> list[Tensor]:
+        """Return the trainable parameters in the order of theta, which they cover completely.
+
+        Args:
+            weights: The learner's weights.
+        """
+        found: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
+        found.sort(key=lambda parameter: parameter.data_ptr())
+        if sum(p.numel() for p in found) == weights.theta.numel():
+            return found
+        return [p for p in weights.module.parameters() if p.requires_grad]
+
 
 @final
 class Batches:
@@ -51,7 +63,7 @@ class Batches:
         self._objective = _with_own_penalty(problem.objective)
         self._penalty = _penalty_of(problem.objective)  # the one that was copied last
         self._statistics, self._recorder, self._table = plain.statistics, recorder, table
-        self._parameters: list[Tensor] = [p for p in self.weights.module.parameters() if p.requires_grad]
+        self._parameters = problem.parameters(self.weights)
         self._buffers = list(self.weights.module.buffers())
         self._together, self._rates = plan.together, plan.rates
         theta = self.weights.theta

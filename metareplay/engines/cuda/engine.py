@@ -16,12 +16,16 @@ from metareplay._core.draws import Ints
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table, TensorColumn
 from metareplay.engines.cuda.batches import Batches, Problem, same_but_for_penalty, too_large
+from metareplay.engines.cuda.convnet import ConvNet
+from metareplay.engines.cuda.formation import Formation, Place, SideBySide
+from metareplay.engines.cuda.gradients import GroupGradients
 from metareplay.engines.cuda.graphs import Recorder, exclusive
+from metareplay.engines.cuda.lockstep import Lockstep, Terms, can_chain
 from metareplay.engines.cuda.rewrite import streamlined, streamlined_loss
-from metareplay.engines.cuda.trial import obstacle
+from metareplay.engines.cuda.trial import lockstep_fails, obstacle
 from metareplay.engines.engine import Engine, Gradients, Outcome
 from metareplay.engines.objective import Objective, Supervised
-from metareplay.engines.torch_engine import TorchEngine
+from metareplay.engines.torch_engine import FlatGradients, TorchEngine
 
 _trying = threading.Lock()  # one trial at a time: its kernels may have to be compiled
 
@@ -37,16 +41,23 @@ class CudaEngine(Engine):
         plain: The engine that takes over where a module cannot be captured.
         recorder: What makes graphs.
         fewer_kernels: Use our own kernels for single examples where they fit.
+
+    Attributes:
+        place: The run's place in a formation, for networks that can learn in lockstep with others of their shape; None
+            to learn alone.
     """
 
     def __init__(self, plain: TorchEngine, recorder: Recorder, fewer_kernels: bool = True) -> None:
+        self.place: Place | None = None
         self.weights = plain.weights
         self.reason: str | None = None  # why stepping had to take over
         self._fewer = fewer_kernels
         self._plain, self._recorder = plain, recorder
         self._asked = False  # for gradients
+        self._gradients: GroupGradients | None = None
         self._batches: Batches | None = None
-        self._made_for: Objective | None = None  # what the batches minimise
+        self._side_by_side: SideBySide | None = None
+        self._made_for: Objective | None = None  # what batches or lockstep minimise
         self._lock = threading.RLock()  # a prediction in another thread waits
 
     @property
@@ -54,32 +65,69 @@ class CudaEngine(Engine):
         """Whether graphs are used, and if not, why; a learner that only asks for gradients has none."""
         if self.reason is not None:
             return f"torch (cuda could not capture: {self.reason})"
-        return "torch" if self._batches is None and self._asked else "cuda"
+        return "torch" if self._batches is None and self._side_by_side is None and self._asked else "cuda"
 
     def execute(self, plan: Plan, table: Table, objective: Objective) -> Outcome:
         """Learn example by example; one that cannot be learned is undone."""
         with self._lock:
-            if self.reason is None:
-                with self._recorder.aside(), self._plain.learning():
-                    try:
-                        batches = self._ready(plan, table, objective)
-                        if batches is not None:
-                            return batches.execute(plan, objective)
-                    except torch.cuda.OutOfMemoryError as error:
-                        self._batches = None
-                        return Outcome(0, too_large(error))
+            try:
+                self._prepare(plan, table, objective)
+                if self._side_by_side is not None:
+                    self.weights.check()
+                    return self._side_by_side.execute(plan, objective)  # outside our stream: it waits for other runs
+                if self._batches is not None:
+                    with self._recorder.aside(), self._plain.learning():
+                        return self._batches.execute(plan, objective)
+            except torch.cuda.OutOfMemoryError as error:
+                self._batches = self._side_by_side = None
+                return Outcome(0, too_large(error))
             with self._recorder.aside(), exclusive:
                 return self._plain.execute(plan, table, objective)
 
-    def _ready(self, plan: Plan, table: Table, objective: Objective) -> Batches | None:
-        """Return what carries out such plans; None if torch has to step through them."""
-        if self.reason is None and not self._serves(plan, table, objective):
-            self._batches, self._made_for = None, objective  # first, as batches hold memory
-            self.reason = self._obstacle(table, objective)
-            if self.reason is None:
-                with _trying:
+    def _prepare(self, plan: Plan, table: Table, objective: Objective) -> None:
+        """Make what carries out such plans; if nothing can, torch has to step through them."""
+        if self.reason is not None or self._serves(plan, table, objective):
+            return
+        self._batches, self._side_by_side, self._made_for = None, None, objective  # first, as these hold memory
+        self.reason = self._obstacle(table, objective)
+        if self.reason is not None:
+            self._leave()
+            return
+        with _trying:
+            self._side_by_side = self._in_formation(plan, table, objective)
+            if self._side_by_side is None:
+                with self._recorder.aside(), self._plain.learning():
                     self._batches = self._first_that_can(plan, table, objective)
-        return self._batches if self.reason is None else None
+
+    def _in_formation(self, plan: Plan, table: Table, objective: Objective) -> SideBySide | None:
+        """Use lockstep, alone or with the other runs of the formation; None if that does not support the network."""
+        terms = Terms.of(plan, table, objective) if self._fewer else None
+        net = ConvNet.of(self.weights, objective, table) if terms is not None else None
+        if terms is None or net is None or not isinstance(objective, Supervised):
+            self._leave()
+            return None
+        device, recorder = self.weights.device, self._recorder
+
+        def make(size: int) -> Lockstep:
+            return Lockstep(net, terms, size, recorder, device, chained=can_chain(device))
+
+        with recorder.aside(), exclusive:
+            fails = lockstep_fails(make(1), self._plain, plan, table, objective)
+        if fails:
+            self._leave()
+            return None
+        if self.place is not None and not self.place.formation.takes(net, terms, recorder, make):
+            self._leave()
+        if self.place is None:
+            self.place = Formation(1).alone()
+            self.place.formation.takes(net, terms, recorder, make)
+        return SideBySide(self._plain, self.place, terms, table)
+
+    def _leave(self) -> None:
+        """Leave the formation, whose other runs must not wait for this one."""
+        if self.place is not None:
+            self.place.leave()
+            self.place = None
 
     def _first_that_can(self, plan: Plan, table: Table, objective: Objective) -> Batches | None:
         """Use the module and loss rewritten if that works and gives the same weights, else as they are."""
@@ -94,9 +142,11 @@ class CudaEngine(Engine):
 
     def _serves(self, plan: Plan, table: Table, objective: Objective) -> bool:
         """Return whether the batches that were made carry out such plans."""
-        if self._batches is None or self._made_for is None:
+        if self._made_for is None or not same_but_for_penalty(objective, self._made_for):
             return False
-        return self._batches.serves(plan, table) and same_but_for_penalty(objective, self._made_for)
+        if self._side_by_side is not None:
+            return self._side_by_side.serves(plan, table, objective)
+        return self._batches is not None and self._batches.serves(plan, table)
 
     def _obstacle(self, table: Table, objective: Objective) -> str | None:
         """Say what keeps plans from being captured at all; None if nothing does."""
@@ -111,9 +161,15 @@ class CudaEngine(Engine):
         return None
 
     def gradients(self, table: Table, groups: list[Ints], objective: Objective, example: int) -> Gradients:
-        """Compute gradients by plain torch."""
+        """Compute gradients by graphs, once groups of these sizes have come often enough; before that by torch."""
         self._asked = True
         with self._lock, self._recorder.aside():
+            if self._gradients is None or not self._gradients.serves(table, objective):
+                self._gradients = GroupGradients(self._plain, self._recorder, table, objective)
+            with self._plain.learning():
+                found = self._gradients.each(groups)
+            if found is not None:
+                return FlatGradients(self.weights, found)
             return self._plain.gradients(table, groups, objective, example)
 
     def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The pieces of a plan's batches that a graph can hold, and when it pays to make a graph."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import final
@@ -70,11 +71,12 @@ class Patience:
 
     def __init__(self, needed: int = PATIENCE) -> None:
         self._needed = needed
-        self._kinds: set[tuple[int, bool, bool]] = set()
+        self._kinds = set[object]()
         self._count = 0
 
-    def ends(self, kinds: set[tuple[int, bool, bool]]) -> bool:
+    def ends(self, kinds: Iterable[object]) -> bool:
         """Count an example that has pieces of these kinds; return whether it is time to make graphs."""
+        kinds = set(kinds)
         self._count = self._count + 1 if kinds == self._kinds else 1
         self._kinds = kinds
         return self._count >= self._needed

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from metareplay.engines.chain import hooked
-from metareplay.networks import MultiHead
+from metareplay.networks import MultiHead, TaskModule
 
 POOLS = (2, 4)  # sizes of pooling windows that our kernels support: Triton's blocks are powers of two
 SMALL = 2**25  # multiplications in a convolution: larger ones fill the GPU, and torch's own kernels suit them
@@ -29,8 +29,7 @@ def streamlined(model: nn.Module) -> nn.Module:
     if find_spec("triton") is None or any(hooked(module) for module in model.modules()):
         return model
     if isinstance(model, MultiHead):
-        body = streamlined(model.body)
-        return model if body is model.body else model.with_body(body)
+        return FlatHeads(model, streamlined(model.body)) if _in_one_vector(model.heads) else model
     return _sequence(model) if type(model) is nn.Sequential else model
 
 
@@ -73,6 +72,68 @@ def _sequence(model: nn.Sequential) -> nn.Sequential:
         at += used
     changed = any(new is not old for new, old in zip(blocks, parts, strict=False))
     return nn.Sequential(*blocks) if changed else model
+
+
+def _in_one_vector(heads: nn.ModuleList) -> bool:
+    """Return whether the parameters of linear layers lie side by side in memory, as `Weights` puts them."""
+    end = None
+    for head in heads:
+        for parameter in (head.weight, head.bias) if isinstance(head, nn.Linear) else (None,):
+            if parameter is None or not parameter.requires_grad or end not in (None, parameter.data_ptr()):
+                return False
+            end = parameter.data_ptr() + parameter.nbytes
+    return end is not None
+
+
+@final
+class FlatHeads(TaskModule):
+    """Compute a `MultiHead` whose output layers are one vector, so that a step does not touch each by itself.
+
+    Args:
+        given: The module, whose trainable parameters lie in one vector (see `Weights`).
+        body: Its body, rewritten.
+    """
+
+    def __init__(self, given: MultiHead, body: nn.Module) -> None:
+        super().__init__()
+        heads = [head for head in given.heads if isinstance(head, nn.Linear)]
+        parameters = [p.detach() for head in heads for p in (head.weight, head.bias)]
+        self.body, self._given, self._features = body, [given], heads[0].in_features
+        self.flat = nn.Parameter(torch.as_strided(parameters[0], (sum(p.numel() for p in parameters),), (1,)))
+        at, weights, biases = 0, list[Tensor](), list[Tensor]()
+        for head in heads:
+            weights.append(torch.arange(at, at + head.weight.numel()))
+            biases.append(torch.arange(at + head.weight.numel(), at + head.weight.numel() + head.out_features))
+            at += head.weight.numel() + head.out_features
+        order = torch.cat([*weights, *biases])
+        self._order, self._back = order.to(self.flat.device), order.argsort().to(self.flat.device)
+        self._count = sum(len(one) for one in biases)
+
+    def forward(self, inputs: Tensor, tasks: Tensor) -> Tensor:
+        """Return the logits of each input's own head, -inf for classes that its task does not have."""
+        apply: Any = Arranged.apply
+        weight, bias = apply(self.flat, self._order, self._back).split([self._count * self._features, self._count])
+        return self._given[0].pick(self.body(inputs), weight.view(self._count, -1), bias, tasks)
+
+    def classes(self, task: int) -> int:
+        """Return the number of classes of a task."""
+        return self._given[0].classes(task)
+
+
+class Arranged(torch.autograd.Function):
+    """Put the numbers of a vector into another order."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, order: Tensor, back: Tensor) -> Tensor:
+        """Return values[order]."""
+        ctx.save_for_backward(back)
+        return values[order]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """Put the gradient back into the old order."""
+        [back] = ctx.saved_tensors
+        return gradients[0][back], None, None
 
 
 @final

@@ -1,13 +1,23 @@
 """A trial before anything is learned: can this be captured, and does replaying it give the same weights?"""
 
+from copy import deepcopy
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
+from metareplay._core.weights import Weights
 from metareplay.engines.cuda.batches import Batches, PlannedRows
+from metareplay.engines.cuda.lockstep import Job, Lockstep
 from metareplay.engines.cuda.pieces import pieces
+from metareplay.engines.objective import QuadraticPenalty, Supervised
+from metareplay.engines.torch_engine import TorchEngine
 
+STEPS: Final = 8  # that lockstep and torch are compared on, at least
 ALIKE = 1e-2  # how far a replay may differ from stepping, as a share of the distance that the weights moved
 
 
@@ -54,6 +64,57 @@ def obstacle(batches: Batches, plan: Plan, table: Table, given: Batches) -> str 
     finally:
         batches.undo()
     return None
+
+
+def lockstep_fails(lockstep: Lockstep, plain: TorchEngine, plan: Plan, table: Table, objective: Supervised) -> bool:
+    """Learn the first examples in lockstep and with torch in double precision, and restore everything.
+
+    Args:
+        lockstep: The work to try, with room for one run.
+        plain: The torch engine of the learner.
+        plan: The plan whose first examples are tried.
+        table: The examples by row.
+        objective: What steps minimise.
+
+    Returns:
+        Whether lockstep cannot be used, because it failed or gave other weights than torch.
+    """
+    theta, few = plain.weights.theta, first_examples(plan, STEPS)
+    start = theta.clone()
+    try:
+        exact = TorchEngine(Weights(deepcopy(plain.weights.module).double()), plain.draws)
+        learned = exact.execute(few, table, _in_double(objective)).learned
+        expected = exact.weights.theta.float()
+        same = lockstep.execute([Job(plain.weights, few, table, objective)]) == [learned]
+        return not same or not alike(theta, expected, start)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception:  # whatever a compiler raises on another version or GPU
+        return True
+    finally:
+        theta.copy_(start)
+
+
+def _in_double(objective: Supervised) -> Supervised:
+    """Return the objective with its penalty in double precision."""
+    penalty = objective.penalty
+    if penalty is None:
+        return objective
+    exact = QuadraticPenalty(penalty.strength, penalty.importance.double(), penalty.anchor.double())
+    return replace(objective, penalty=exact)
+
+
+def first_examples(plan: Plan, steps: int) -> Plan:
+    """Return a plan for only as many of the first examples as cause this many steps.
+
+    Args:
+        plan: The whole plan.
+        steps: The least number of steps.
+    """
+    ends = plan.ends[plan.s :: plan.s]
+    count = min(len(plan), int(np.searchsorted(ends, steps)) + 1)
+    last = count * plan.s
+    return replace(plan, rows=plan.rows[: plan.ends[last]], ends=plan.ends[: last + 1], slots=plan.slots[:count])
 
 
 def _after_first_batch(batches: Batches, plan: Plan, table: Table) -> Tensor:

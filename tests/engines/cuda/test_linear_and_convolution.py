@@ -12,9 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import metareplay as mr
+from metareplay._core.weights import Weights
+from metareplay.engines.cuda.batches import Problem
 from metareplay.engines.cuda.engine import CudaEngine
 from metareplay.engines.cuda.graphs import Work
 from metareplay.engines.cuda.rewrite import ConvBlock, LinearBlock, streamlined, streamlined_loss
+from metareplay.engines.objective import Supervised
 from metareplay.engines.torch_engine import TorchEngine
 
 Pair = tuple[int, int]
@@ -139,11 +142,19 @@ def test_a_whole_net_shares_its_parameters_and_takes_batches_too() -> None:
 
 def test_several_heads_on_a_streamlined_body() -> None:
     heads = mr.networks.MultiHead(chain(), 4, (2, 3), seed=1)
+    assert streamlined(heads) is heads  # its parameters are not one vector
+    weights = Weights(heads)
     ours = streamlined(heads)
     assert ours is not heads
     assert isinstance(heads.body[0], nn.Conv2d)  # type: ignore[index]
-    xs, tasks = torch.rand(1, 1, 16, 16), torch.tensor([1])
+    xs, tasks, labels = torch.rand(3, 1, 16, 16), torch.tensor([1, 0, 1]), torch.tensor([2, 0, 1])
+    torch.testing.assert_close(ours(xs[:1], tasks[:1]), heads(xs[:1], tasks[:1]))
     torch.testing.assert_close(ours(xs, tasks), heads(xs, tasks))
+    parameters = Problem(ours, Supervised(functional.cross_entropy)).parameters(weights)
+    found = torch.autograd.grad(functional.cross_entropy(ours(xs, tasks), labels), parameters)
+    weights.gather_gradient()
+    functional.cross_entropy(heads(xs, tasks), labels).backward()
+    torch.testing.assert_close(torch.cat([one.reshape(-1) for one in found]), weights.gradient)
 
 
 def own() -> nn.Module:

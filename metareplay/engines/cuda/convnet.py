@@ -1,0 +1,284 @@
+"""What the kernels for convolutional networks need to know about a network: its layers, sizes and places in theta."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import pairwise
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from metareplay._core.table import Table, TensorColumn
+from metareplay._core.weights import Weights
+from metareplay.engines.chain import hooked
+from metareplay.engines.objective import Objective, Supervised
+from metareplay.networks import MultiHead
+
+POOLS = (1, 2, 4)  # sizes of pooling windows that the kernels support: Triton's blocks are powers of two
+CHANNELS = 64  # the most channels of a layer: one tile of the matrix products
+FEATURES = 256  # the most inputs of the last layer, which one program computes
+CLASSES = 64  # the most classes of one task, likewise
+PIXELS = 2**10  # the most pixels of an image
+
+
+@final
+@dataclass(frozen=True)
+class Sizes:
+    """Hold the numbers that describe a convolution with the GroupNorm, ReLU and max-pooling after it.
+
+    Args:
+        ins: Input channels.
+        outs: Output channels.
+        taps: Places of a filter, for instance nine.
+        pixels: Input pixels.
+        count: Output pixels before pooling.
+        window: Pixels of a pooling window; 1 if there is no pooling.
+        windows: Pixels after pooling.
+        relu: Whether there is a ReLU.
+        groups: Groups of the GroupNorm; 0 if there is none.
+        eps: What the GroupNorm adds to the variance.
+        weight: Where the filters begin in theta.
+        bias: Where the biases begin in theta.
+        scale: Where the gains of the GroupNorm begin in theta.
+        shift: Where the biases of the GroupNorm begin in theta.
+    """
+
+    ins: int
+    outs: int
+    taps: int
+    pixels: int
+    count: int
+    window: int
+    windows: int
+    relu: bool
+    groups: int
+    eps: float
+    weight: int
+    bias: int
+    scale: int
+    shift: int
+
+    @property
+    def blocks(self) -> int:
+        """The number of windows that a program's block has, room for the pixels that pooling drops included."""
+        return power_of_2(-(-self.count // self.window))
+
+
+@final
+@dataclass(frozen=True)
+class Layer:
+    """Describe a convolution with what follows it, and which of its pixels meet.
+
+    Output pixels are those before pooling. They are numbered window by window: pixel n is at place n % window of window
+    n // window; those that pooling drops at the edges come last. Input pixels are numbered row by row. The kernels look
+    pixels up in tables and need no arithmetic on rows and columns, which Triton 3.6 compiled wrongly for some shapes.
+
+    Args:
+        sizes: Its numbers.
+        seen: (taps, count): the input pixel that an output pixel sees through a tap, or -1 for padding.
+        sees: (taps, pixels): the output pixel that sees an input pixel through a tap, or -1 for none.
+    """
+
+    sizes: Sizes
+    seen: Tensor
+    sees: Tensor
+
+
+@final
+@dataclass(frozen=True)
+class Head:
+    """Say where a task's output layer is in theta.
+
+    Args:
+        weight: Where its weights begin.
+        bias: Where its biases begin.
+        classes: How many classes it has.
+    """
+
+    weight: int
+    bias: int
+    classes: int
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ConvNet:
+    """Describe a network of convolutions and one linear layer, or one for each task.
+
+    Args:
+        layers: The convolutions.
+        heads: The output layers; one that all tasks share, or one for each task.
+        size: The number of weights.
+    """
+
+    layers: tuple[Layer, ...]
+    heads: tuple[Head, ...]
+    size: int
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What networks have in common that can learn side by side."""
+        return (*(layer.sizes for layer in self.layers), self.heads, self.size)
+
+    @staticmethod
+    def of(weights: Weights, objective: Objective, table: Table) -> "ConvNet | None":
+        """Describe a learner's network; return None if the kernels do not support it.
+
+        They support one-channel images; at least two convolutions of at most 64 channels, each followed by GroupNorm or
+        not, ReLU and max-pooling or not; then a linear layer, or a `MultiHead`; and cross-entropy.
+
+        Args:
+            weights: The network's weights.
+            objective: What steps minimise.
+            table: The examples by row.
+        """
+        module = weights.module
+        if find_spec("triton") is None or any(hooked(one) for one in module.modules()):
+            return None
+        plain = isinstance(objective, Supervised) and not objective.by_task and not objective.regression
+        if not plain or getattr(objective, "criterion", None) is not functional.cross_entropy:
+            return None
+        if weights.dtype != torch.float32 or any(not one.requires_grad for one in module.parameters()):
+            return None
+        if next(module.buffers(), None) is not None or not _suits(table):
+            return None
+        parts, heads = _parts(module)
+        return _described(parts, heads, tuple(table.shape("x")), _places(module), weights)
+
+
+def _suits(table: Table) -> bool:
+    """Return whether the table has one-channel images of a moderate size, as bytes or float32, and class labels."""
+    column, shape = table.column("x"), tuple(table.shape("x"))
+    if not isinstance(column, TensorColumn) or column.values.dtype not in (torch.uint8, torch.float32):
+        return False
+    labels = table.column("y")
+    whole = isinstance(labels, TensorColumn) and not labels.values.is_floating_point()
+    return whole and len(shape) == 3 and shape[0] == 1 and shape[1] * shape[2] <= PIXELS
+
+
+def _parts(module: nn.Module) -> tuple[list[nn.Module], list[nn.Linear]]:
+    """Return the layers before the last one, and the last one of each task; both empty for other modules."""
+    if isinstance(module, MultiHead):
+        heads = [head for head in module.heads if isinstance(head, nn.Linear)]
+        return _flat(module.body), heads if len(heads) == len(module.heads) else []
+    layers = _flat(module)
+    last = layers[-1] if layers else None
+    return (layers[:-1], [last]) if type(last) is nn.Linear else ([], [])
+
+
+def _flat(module: nn.Module) -> list[nn.Module]:
+    """Return the layers of a sequence and of sequences inside it; any other module is one layer."""
+    return [one for part in module for one in _flat(part)] if type(module) is nn.Sequential else [module]
+
+
+def _places(module: nn.Module) -> dict[int, int]:
+    """Return where each parameter begins in theta, by the parameter's identity."""
+    at, found = 0, {}
+    for parameter in module.parameters():
+        found[id(parameter)] = at
+        at += parameter.numel()
+    return found
+
+
+def _described(
+    parts: list[nn.Module], heads: list[nn.Linear], image: tuple[int, ...], places: dict[int, int], weights: Weights
+) -> ConvNet | None:
+    """Describe the network; return None at the first thing that is not supported."""
+    if not heads or not parts or type(parts[-1]) is not nn.Flatten:
+        return None
+    if (parts[-1].start_dim, parts[-1].end_dim) != (1, -1):
+        return None
+    starts = [at for at, part in enumerate(parts[:-1]) if type(part) is nn.Conv2d]
+    if not starts or starts[0] != 0:
+        return None
+    size, layers = image, list[Layer]()
+    for start, end in pairwise([*starts, len(parts) - 1]):
+        found = _layer(parts[start], parts[start + 1 : end], size, places, weights.device)
+        if found is None:
+            return None
+        layer, size = found
+        layers.append(layer)
+    last = layers[-1].sizes
+    features = last.outs * last.windows
+    outputs = [
+        Head(places[id(head.weight)], places[id(head.bias)], head.out_features)
+        for head in heads
+        if head.bias is not None and head.in_features == features and head.out_features <= CLASSES
+    ]
+    if len(outputs) < len(heads) or len(layers) < 2 or last.outs * last.blocks > FEATURES:
+        return None
+    return ConvNet(tuple(layers), tuple(outputs), weights.theta.numel())
+
+
+def power_of_2(number: int) -> int:
+    """Return the smallest power of two that is at least this number."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+def _layer(
+    conv: nn.Module, after: Sequence[nn.Module], size: tuple[int, ...], places: dict[int, int], device: torch.device
+) -> tuple[Layer, tuple[int, ...]] | None:
+    """Describe a convolution and what follows it, for inputs of this size; return also the size of its outputs."""
+    if not isinstance(conv, nn.Conv2d) or conv.groups != 1 or conv.padding_mode != "zeros" or conv.bias is None:
+        return None
+    if isinstance(conv.padding, str) or conv.in_channels != size[0]:
+        return None
+    norm = after[0] if after and isinstance(after[0], nn.GroupNorm) else None
+    left = list(after[norm is not None :])
+    relu = bool(left) and type(left[0]) is nn.ReLU
+    left = left[relu:]
+    pool = _pool(left.pop(0)) if left else 1
+    if left or pool not in POOLS or (norm is not None and not _fits(norm, conv.out_channels)):
+        return None
+    _, height, width = size
+    pixels = torch.arange(1, height * width + 1, dtype=torch.float64).view(1, 1, height, width)
+    seen = functional.unfold(pixels, conv.kernel_size, conv.dilation, conv.padding, conv.stride)[0].long() - 1
+    rows = (height + 2 * conv.padding[0] - conv.dilation[0] * (conv.kernel_size[0] - 1) - 1) // conv.stride[0] + 1
+    columns = seen.shape[1] // rows
+    down, across = rows // pool, columns // pool
+    small = max(height * width, rows * columns) <= PIXELS and max(conv.in_channels, conv.out_channels) <= CHANNELS
+    if min(down, across) < 1 or not small or conv.out_channels != power_of_2(conv.out_channels):
+        return None
+    seen = seen[:, _numbering(rows, columns, pool)]
+    sees = torch.full((len(seen), height * width + 1), -1)  # the last column takes what falls on the padding
+    sees.scatter_(1, seen.where(seen >= 0, height * width), torch.arange(seen.shape[1]).expand_as(seen))
+    sizes = Sizes(
+        ins=conv.in_channels, outs=conv.out_channels, taps=len(seen), pixels=height * width, count=rows * columns,
+        window=pool * pool, windows=down * across, relu=relu, groups=norm.num_groups if norm is not None else 0,
+        eps=norm.eps if norm is not None else 0.0, weight=places[id(conv.weight)], bias=places[id(conv.bias)],
+        scale=places[id(norm.weight)] if norm is not None else 0,
+        shift=places[id(norm.bias)] if norm is not None else 0,
+    )  # fmt: skip
+    layer = Layer(sizes, seen.int().contiguous().to(device), sees[:, :-1].int().contiguous().to(device))
+    return layer, (conv.out_channels, down, across)
+
+
+def _numbering(rows: int, columns: int, pool: int) -> Tensor:
+    """Return the output pixels in the order of their numbers: window by window, then those that pooling drops."""
+    pixels = torch.arange(rows * columns).view(rows, columns)
+    kept = pixels[: rows // pool * pool, : columns // pool * pool]
+    windows = kept.reshape(rows // pool, pool, columns // pool, pool).transpose(1, 2).reshape(-1)
+    dropped = torch.ones(rows * columns, dtype=torch.bool)
+    dropped[windows] = False
+    return torch.cat([windows, pixels.view(-1)[dropped]])
+
+
+def _fits(norm: nn.GroupNorm, channels: int) -> bool:
+    """Return whether the kernels support this GroupNorm."""
+    return norm.affine and norm.num_channels == channels and norm.num_groups == power_of_2(norm.num_groups)
+
+
+def _pool(module: nn.Module) -> int:
+    """Return the rows of a pooling window; 0 for anything that the kernels do not support."""
+    if type(module) is not nn.MaxPool2d or module.return_indices or module.ceil_mode:
+        return 0
+    size, step = _pair(module.kernel_size), _pair(module.stride)
+    plain = size == step and size[0] == size[1] and _pair(module.padding) == (0, 0) and _pair(module.dilation) == (1, 1)
+    return size[0] if plain else 0
+
+
+def _pair(value: int | tuple[int, ...]) -> tuple[int, ...]:
+    """Return rows and columns from an option that is one number for both, or two numbers."""
+    return (value, value) if isinstance(value, int) else tuple(value)
