@@ -24,7 +24,7 @@ from metareplay.experiments.names import (
     find_learner,
 )
 from metareplay.learners import Learner
-from metareplay.learners.learner import plain_option, source_of
+from metareplay.learners.learner import plain_settings
 from metareplay.learners.predictor import checked, option_types
 from metareplay.memories import Memory
 from metareplay.streams import Stream
@@ -109,10 +109,10 @@ class Experiment:
         given = self._given(kind, stream.tasks) | {"seed": self.seed, "engine": self.engine}
         values = {one.name: given.get(one.name, _default(one)) for one in fields(kind) if one.name != "model"}
         types = option_types(kind)
-        settings = {name: plain_option(checked(name, types[name], value)) for name, value in values.items()}
+        settings = plain_settings(kind, {name: checked(name, types[name], value) for name, value in values.items()})
         return Identity(
             learner=kind.__name__,
-            settings=settings | source_of(kind),
+            settings=settings,
             model=_description(_model_type(kind), self.hidden, stream.tasks),
             stream=stream.settings(),
             alignment=self.alignment,

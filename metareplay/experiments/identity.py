@@ -9,6 +9,7 @@ from torch import nn
 
 from metareplay.experiments.alignment import Moment
 from metareplay.learners.learner import Learner
+from metareplay.networks.initial import FIRST_WEIGHTS
 from metareplay.streams.stream import Stream
 
 
@@ -78,5 +79,6 @@ class Identity:
 
 
 def describe(model: nn.Module) -> str:
-    """Return a module in one line."""
-    return " ".join(str(model).split())
+    """Return a module in one line, and how its first weights were drawn if the module is marked with that."""
+    drawn = getattr(model, FIRST_WEIGHTS, None)
+    return " ".join(str(model).split()) + (f" with first weights by {drawn}" if drawn else "")
