@@ -34,7 +34,7 @@ from metareplay.learners import (
     load,
 )
 from metareplay.memories import Memory, Recent, Reservoir, Ring, Sampler
-from metareplay.streams import ManyPermutations, OwnStream, Permutations, Rotations, Stream
+from metareplay.streams import ManyPermutations, Omniglot, OwnStream, Permutations, Rotations, Stream
 
 __all__ = [
     "ER",
@@ -57,6 +57,7 @@ __all__ = [
     "Metrics",
     "NonFiniteError",
     "Objective",
+    "Omniglot",
     "Online",
     "OwnStream",
     "Permutations",

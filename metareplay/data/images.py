@@ -19,7 +19,7 @@ from metareplay.data.download import (
     fetch,
     file_path,
     folders,
-    unpacked,
+    verified,
 )
 from metareplay.errors import DataError
 
@@ -103,18 +103,12 @@ def load(source: Source) -> Images:
 
 def _read(folder: Path, file: str, source: Source) -> Bytes:
     """Return the content of one IDX file as an array."""
-    path = file_path(folder, file) or folder / file
-    with disk(f"read {path}", "check the permissions"):
-        data = unpacked(path.read_bytes(), source.files[file])
-    if data is None:
-        raise DataError(
-            f"{path} is damaged (its SHA-256 is not {source.name}'s); delete it and run "
-            f"`metareplay data fetch {source.name}`"
-        )
+    data = verified(folder, file, source)
     dimensions = data[3] if data[:3] == b"\0\0\x08" and len(data) > 3 else 0  # 8 stands for unsigned bytes
     start = 4 + 4 * dimensions
     shape = struct.unpack(f">{dimensions}I", data[4:start]) if len(data) >= start else ()
     if not shape or len(data) - start != np.prod(shape, dtype=np.int64):
+        path = file_path(folder, file)
         raise DataError(
             f"{path} is not an IDX file of unsigned bytes; replace it with the original file of {source.name}"
         )

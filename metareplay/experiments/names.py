@@ -13,7 +13,7 @@ from metareplay import data
 from metareplay.errors import InputError
 from metareplay.learners import LEARNERS, Learner
 from metareplay.memories import MEMORIES, Memory
-from metareplay.streams import ManyPermutations, Permutations, Rotations, Stream
+from metareplay.streams import ManyPermutations, Omniglot, Permutations, Rotations, Stream
 
 
 def name_of(kind: type) -> str:
@@ -32,7 +32,7 @@ def _by_name(kinds: Iterable[type]) -> dict[str, Any]:
 
 LEARNERS_BY_NAME: dict[str, type[Learner]] = _by_name(LEARNERS)
 MEMORIES_BY_NAME: dict[str, type[Memory]] = _by_name(MEMORIES)
-STREAMS_BY_NAME: dict[str, Callable[..., Stream]] = _by_name((Rotations, Permutations, ManyPermutations))
+STREAMS_BY_NAME: dict[str, Callable[..., Stream]] = _by_name((Rotations, Permutations, ManyPermutations, Omniglot))
 IMAGES_BY_NAME: dict[str, Callable[[], data.Images]] = {"mnist": data.mnist, "fashion-mnist": data.fashion_mnist}
 
 

@@ -1,6 +1,7 @@
 """Streams: training examples in order, task after task, and a test set for each task."""
 
 from metareplay.streams.many_permutations import ManyPermutations
+from metareplay.streams.omniglot import Omniglot
 from metareplay.streams.own import OwnStream
 from metareplay.streams.permutations import Permutations
 from metareplay.streams.rotations import Rotations
@@ -11,6 +12,7 @@ __all__ = [
     "Chunk",
     "Examples",
     "ManyPermutations",
+    "Omniglot",
     "OwnStream",
     "Permutations",
     "Rotations",

@@ -26,6 +26,10 @@ class Drawn(IntEnum):
     EXAMPLES = 1
     ANGLE = 2
     PERMUTATION = 3
+    DRAWINGS = 4
+    DRAWERS = 5
+    ALPHABETS = 6
+    TEST_EXAMPLES = 7
 
 
 def generator(seed: int, task: int, what: Drawn) -> np.random.Generator:
@@ -64,11 +68,11 @@ class ImageStream(Stream):
         """Refuse options that cannot be used, without touching the disk or the network."""
         images = self.images
         train, test = (60_000, 10_000) if images is None else (len(images.train_xs), len(images.test_xs))
-        _check("tasks", self.tasks, 1)
-        _check("examples", self.examples, 1, train)
-        _check("seed", self.seed, 0)
+        check_whole("tasks", self.tasks, 1)
+        check_whole("examples", self.examples, 1, train)
+        check_whole("seed", self.seed, 0)
         if self.test_examples is not None:
-            _check("test_examples", self.test_examples, 1, test)
+            check_whole("test_examples", self.test_examples, 1, test)
         sizes = self.shape if isinstance(self.shape, Sequence) else ()
         if not all(isinstance(size, Integral) and size > 0 for size in sizes) or prod(sizes) != PIXELS:
             raise InputError(f"shape={self.shape!r}: an image has {PIXELS} pixels; use (784,) or (1, 28, 28)")
@@ -92,7 +96,7 @@ class ImageStream(Stream):
         Args:
             start: The number of examples to skip; tasks that are skipped entirely cost nothing.
         """
-        _check("start", start, 0, self.total)
+        check_whole("start", start, 0, self.total)
         images = self.images or mnist()
         skipped, first = divmod(start, self.examples)
         for task in range(skipped, self.tasks):
@@ -110,7 +114,7 @@ class ImageStream(Stream):
         Args:
             task: The number of the task, counted from 0.
         """
-        _check("task", task, 0, self.tasks - 1)
+        check_whole("task", task, 0, self.tasks - 1)
         images = self.images or mnist()
         some = slice(self.test_examples)
         return self._show(images.test_xs[some], images.test_ys[some], self.pixel_map(task))
@@ -147,8 +151,15 @@ class ImageStream(Stream):
         return Examples(torch.from_numpy(moved).view(-1, *self.shape), torch.from_numpy(ys.astype(np.int64)))
 
 
-def _check(name: str, value: int, low: int, high: int | None = None) -> None:
-    """Refuse a value that is not a whole number within its bounds."""
+def check_whole(name: str, value: int, low: int, high: int | None = None) -> None:
+    """Refuse a value that is not a whole number within its bounds.
+
+    Args:
+        name: The name of the option, for the message.
+        value: Its value.
+        low: The least that it may be.
+        high: The most that it may be, if there is a limit.
+    """
     if not isinstance(value, Integral) or value < low or (high is not None and value > high):
         wanted = f"of at least {low}" if high is None else f"from {low} to {high}"
         raise InputError(f"{name}={value!r}: use a whole number {wanted}")
