@@ -28,6 +28,7 @@ class Identity:
         alignment: How many past examples each gradient is compared with; 0 for none.
         past: When the past gradients are taken.
         full_matrix: Whether more accuracies are measured than the metrics need.
+        training: Whether accuracies on training examples are measured at the end.
     """
 
     learner: str
@@ -37,6 +38,7 @@ class Identity:
     alignment: int = 0
     past: Moment = "before"
     full_matrix: bool = False
+    training: bool = False
 
     @staticmethod
     def of(
@@ -46,6 +48,7 @@ class Identity:
         alignment: int = 0,
         past: Moment = "before",
         full_matrix: bool = False,
+        training: bool = False,
     ) -> "Identity":
         """Describe the run of a learner on a stream.
 
@@ -55,6 +58,7 @@ class Identity:
             alignment: How many past examples each gradient is compared with; 0 for none.
             past: When the past gradients are taken.
             full_matrix: Whether more accuracies are measured than the metrics need.
+            training: Whether accuracies on training examples are measured at the end.
         """
         return Identity(
             learner=type(learner).__name__,
@@ -64,6 +68,7 @@ class Identity:
             alignment=alignment,
             past=past,
             full_matrix=full_matrix,
+            training=training,
         )
 
     @property
@@ -75,6 +80,7 @@ class Identity:
             when = {} if self.past == "before" else {"past": self.past}
             what.append({"alignment": self.alignment, **when})
         what += ["full matrix"] if self.full_matrix else []
+        what += ["training accuracy"] if self.training else []
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 
