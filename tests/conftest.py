@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
-from small_runs import Answer, Call, instead_of_mnist
+from small_runs import Answer, Call, instead_of_data
 from torch import Tensor, nn
 
 import metareplay as mr
@@ -40,8 +40,8 @@ def small_data() -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
-    """`metareplay` with these words after it, in an empty folder, with small images instead of MNIST."""
-    instead_of_mnist(monkeypatch)
+    """`metareplay` with these words after it, in an empty folder, with small images instead of MNIST and Omniglot."""
+    instead_of_data(monkeypatch)
     monkeypatch.chdir(tmp_path)
     threads = torch.get_num_threads()
 

@@ -51,11 +51,13 @@ def reservoir() -> mr.Reservoir:
 EVERY: dict[str, Make] = {
     "online": lambda **o: mr.Online(mlp(), lr=0.1, seed=7, **o),
     "online-cnn": lambda **o: mr.Online(cnn(), lr=0.1, seed=7, **o),
+    "online-steps": lambda **o: mr.Online(mlp(), lr=0.1, steps=3, seed=7, **o),
     "independent": lambda **o: mr.Independent(separate(), lr=0.1, seed=7, **o),
     "independent-clone": lambda **o: mr.Independent(separate(), lr=0.1, start="clone", seed=7, **o),
     "task-input": lambda **o: mr.TaskInput(task_inputs(), lr=0.1, seed=7, **o),
     "ewc": lambda **o: mr.EWC(mlp(), lr=0.1, strength=5.0, fisher_examples=4, seed=7, **o),
     "ewc-mean-square": lambda **o: mr.EWC(mlp(), lr=0.1, strength=5.0, fisher="mean-square", seed=7, **o),
+    "ewc-steps": lambda **o: mr.EWC(mlp(), lr=0.1, strength=5.0, fisher_examples=4, steps=3, seed=7, **o),
     "gem": lambda **o: mr.GEM(mlp(), memory=mr.Ring(9, TASKS), lr=0.1, strength=0.5, seed=7, **o),
     "gem-reservoir": lambda **o: mr.GEM(mlp(), memory=reservoir(), lr=0.1, seed=7, **o),
     "er": lambda **o: mr.ER(mlp(), memory=reservoir(), lr=0.1, k=5, seed=7, **o),

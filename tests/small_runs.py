@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_characters import CHARACTERS, instead_of_omniglot
 from torch import nn
 
 import metareplay as mr
@@ -22,6 +23,7 @@ from metareplay.experiments import loop, names
 from metareplay.experiments.record import versions
 from metareplay.streams import images as image_streams
 
+OMNIGLOT = 50 * (CHARACTERS,)  # sizes of as many alphabets as Omniglot has; drawings are there of the first three
 TASKS, EXAMPLES, HELD = 3, 20, 8
 DEADLINE = 120.0  # seconds that another process may take
 
@@ -55,6 +57,13 @@ def instead_of_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let everything that asks for MNIST or Fashion-MNIST by name get the small images."""
     monkeypatch.setattr(image_streams, "mnist", small_images)
     monkeypatch.setitem(names.IMAGES_BY_NAME, "fashion-mnist", lambda: small_images("fashion-mnist"))
+
+
+def instead_of_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let everything that asks for a dataset by name get small images; Omniglot has 3 of its 50 alphabets."""
+    instead_of_mnist(monkeypatch)
+    instead_of_omniglot(monkeypatch)
+    monkeypatch.setattr(sys.modules["metareplay.streams.omniglot"], "SIZES", OMNIGLOT)
 
 
 def rotations(seed: int = 0, tasks: int = TASKS) -> mr.Rotations:
@@ -120,7 +129,7 @@ def run_saving_always(name: str, folder: Path) -> None:
 def command_saving_always(words: list[str], folder: Path) -> None:
     """A `metareplay` command in that folder, every run of which is saved after every 3 examples."""
     with pytest.MonkeyPatch.context() as patch:
-        instead_of_mnist(patch)
+        instead_of_data(patch)
         patch.setattr(loop, "SAVE_EVERY", 0.0)
         patch.setattr(image_streams, "CHUNK", 3)
         patch.chdir(folder)

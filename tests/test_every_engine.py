@@ -115,6 +115,7 @@ def test_online_ewc_and_gem(dtype: torch.dtype, case: dict[str, Any], strength: 
     lr, clip = case["rest"]["lr"], case["rest"]["clip"]
     kinds: list[Callable[[EngineName], mr.Learner]] = [
         lambda engine: mr.Online(net(), lr=lr, clip=clip, engine=engine),
+        lambda engine: mr.Online(net(), lr=lr, clip=clip, steps=12, engine=engine),
         lambda engine: mr.EWC(net(), lr=lr, clip=clip, strength=strength, fisher_examples=4, engine=engine),
         lambda engine: mr.GEM(net(), lr=lr, clip=clip, strength=strength, memory=mr.Ring(12, TASKS), engine=engine),
     ]

@@ -63,17 +63,19 @@ class Plan:
         return len(self.slots)
 
     @staticmethod
-    def once(slots: Ints, rate: float, first: int, incoming: int) -> "Plan":
-        """Plan one step on each incoming example and on nothing else.
+    def once(slots: Ints, rate: float, first: int, incoming: int, steps: int = 1) -> "Plan":
+        """Plan steps on each incoming example and on nothing else: usually one, or several in one batch.
 
         Args:
             slots: The slot of each example; -1 for one that is not kept.
             rate: The rate of every step.
             first: The number of the first example in the stream.
             incoming: The table row of the first example.
+            steps: Steps on each example.
         """
-        n, each = len(slots), np.arange(len(slots) + 1, dtype=np.int64)
-        return Plan(incoming + each[:n], each, 1, slots, Rates(memory=rate, current=rate), first, incoming)
+        each = np.arange(len(slots) + 1, dtype=np.int64)
+        rows = np.repeat(incoming + each[:-1], steps)
+        return Plan(rows, steps * each, 1, slots, Rates(memory=rate, current=rate), first, incoming)
 
     def batches(self, example: int) -> list[Ints]:
         """Return the rows of each batch of one example.

@@ -12,21 +12,24 @@ from metareplay.paper.results import Result, metric_name, ours, published, remar
 
 
 def table(groups: dict[str, list[Record]], title: str) -> Table:
-    """Make a table with one row per group of records: RA, LA, BTI, FTI, the mean dot product if measured, and time.
+    """Make a table with one row per group of records: RA, LA, BTI, FTI, what else was measured, and time.
 
     Args:
         groups: The records of the seeds of each setting, by name.
         title: The title of the table.
     """
     aligned = any(record.alignment for records in groups.values() for record in records)
+    trained = any(record.training is not None for records in groups.values() for record in records)
+    names = ["ra", "la", "bti", "fti", *(["ta"] if trained else [])]
     caption = "percent; RA retained, LA learning, BTI backward, FTI forward"
+    caption += "\nTA: retained accuracy on training examples" if trained else ""
     caption += "\ndot: mean dot product of an example's gradient with past ones" if aligned else ""
     rows = Table(title=title, caption=caption, title_justify="left")
     rows.add_column("learner", no_wrap=True)
-    for name in ("RA", "LA", "BTI", "FTI", *(["dot"] if aligned else []), "seeds", "time"):
+    for name in (*map(str.upper, names), *(["dot"] if aligned else []), "seeds", "time"):
         rows.add_column(name, justify="right", no_wrap=True)
     for name, records in groups.items():
-        metrics = [spread([getattr(record, metric) for record in records]) for metric in ("ra", "la", "bti", "fti")]
+        metrics = [spread([getattr(record, metric) for record in records]) for metric in names]
         if aligned:
             metrics.append(spread([record.dot for record in records], digits=3))
         seconds = statistics.fmean(record.seconds["learn"] for record in records)

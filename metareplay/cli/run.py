@@ -33,7 +33,7 @@ from metareplay.paper.best import best
 from metareplay.plots import plot_alignment
 
 OWN = re.compile(r"[^:-][^:]*:[A-Za-z_]\w*")  # path/to/file.py:Class, or module:Class
-FLAGS = ("--full-matrix", "--alignment", "--fresh", "--json")  # options that take no value
+FLAGS = ("--full-matrix", "--training", "--alignment", "--fresh", "--json")  # options that take no value
 SAMPLES = 5  # past examples that each is compared with: the paper's number
 
 
@@ -79,9 +79,28 @@ def run(
         str | None, typer.Option(help=f"{', '.join(MEMORIES_BY_NAME)}; default: the paper's.")
     ] = None,
     tasks: Annotated[int | None, typer.Option(help="Tasks in the stream; default: the paper's.")] = None,
-    examples: Annotated[int | None, typer.Option(help="Examples per task; default: the paper's.")] = None,
-    images: Annotated[str, typer.Option(help=f"Where images come from: {', '.join(IMAGES_BY_NAME)}.")] = "mnist",
+    examples: Annotated[
+        int | None, typer.Option(help="Examples per task (Omniglot: in whole characters of 18); default: the paper's.")
+    ] = None,
+    images: Annotated[
+        str | None, typer.Option(help=f"Where digits come from: {', '.join(IMAGES_BY_NAME)}; default: mnist.")
+    ] = None,
     test_examples: Annotated[int | None, typer.Option(help="Test images per task; default: all.")] = None,
+    norm: Annotated[
+        str | None, typer.Option(help="Omniglot's network: group, batch, or none as printed; default: group.")
+    ] = None,
+    init: Annotated[
+        str | None, typer.Option(help="Omniglot's first weights: glorot, or default for torch's; default: glorot.")
+    ] = None,
+    order: Annotated[str | None, typer.Option(help="Omniglot's alphabets: given or shuffled; default: given.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Omniglot's test images: by drawings or by drawers; default: drawings.")
+    ] = None,
+    resolution: Annotated[int | None, typer.Option(help="Omniglot's pixels on each side; default: 28.")] = None,
+    pixels: Annotated[str | None, typer.Option(help="Omniglot's pixels: grey or binary; default: grey.")] = None,
+    labels: Annotated[
+        str | None, typer.Option(help="Omniglot's heads: one per alphabet, or one for all; default: alphabet.")
+    ] = None,
     seed: Annotated[
         int, typer.Option(help="The first seed; it decides the stream, the first weights and every draw.")
     ] = 0,
@@ -90,6 +109,9 @@ def run(
     jobs: Jobs = "auto",
     engine: Annotated[str, typer.Option(help="What does the arithmetic: auto, torch, cpu or cuda.")] = "auto",
     full_matrix: Annotated[bool, typer.Option("--full-matrix", help="Measure every task after every task.")] = False,
+    training: Annotated[
+        bool, typer.Option("--training", help="Also measure accuracy on every task's training examples at the end.")
+    ] = False,
     alignment: Annotated[
         bool, typer.Option("--alignment", help="Compare each example's gradient with 5 past ones; draw a picture.")
     ] = False,
@@ -109,7 +131,8 @@ def run(
         raise MetareplayError(f"--seeds {seeds}: run at least one")
     if past not in ("before", "after"):
         raise MetareplayError(f"--past {past}: use before or after")
-    given = {name: value for name, value in options.items() if value is not None}
+    chosen_norm = {} if norm is None else {"norm": None if norm == "none" else norm}
+    stream_options = {"order": order, "split": split, "resolution": resolution, "pixels": pixels, "labels": labels}
     known = best(learner, stream, memory) if learner in LEARNERS_BY_NAME and stream in STREAMS_BY_NAME else {}
     experiments = [
         Experiment(
@@ -117,14 +140,17 @@ def run(
             stream=stream,
             memory=memory,
             memory_kind=memory_kind,
-            options=known | given,
+            options=known | _given(options),
             tasks=tasks,
             examples=examples,
             images=images,
             test_examples=test_examples,
+            network=_given({"init": init}) | chosen_norm,
+            stream_options=_given(stream_options),
             seed=one,
             engine=check_engine(engine),
             full_matrix=full_matrix,
+            training=training,
             alignment=SAMPLES if alignment else 0,
             past="after" if past == "after" else "before",
         )
@@ -146,6 +172,11 @@ def run(
         )
 
 
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were typed."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def _all_of(experiments: list[Experiment], found: list[Record | None], folder: Path) -> list[Record]:
     """Return the records if none is missing; otherwise raise an error that says what to do."""
     lost = [str(one.seed) for one, record in zip(experiments, found, strict=True) if record is None]
@@ -158,7 +189,9 @@ def _all_of(experiments: list[Experiment], found: list[Record | None], folder: P
 
 
 def _summary(records: list[Record]) -> dict[str, Any]:
-    names = ("ra", "la", "bti", "fti", *(["dot"] if records[0].alignment else []))
+    names = ["ra", "la", "bti", "fti"]
+    names += ["ta"] if records[0].training is not None else []
+    names += ["dot"] if records[0].alignment else []
     values = {name: [getattr(record, name) for record in records] for name in names}
     metrics = {name: {"mean": _or_none(fmean(found)), "std": deviation(found)} for name, found in values.items()}
     return {"summary": metrics, "records": [record.to_json() for record in records]}

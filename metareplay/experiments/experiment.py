@@ -2,18 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
-from functools import cache, cached_property
+from functools import cached_property
 from inspect import signature
 from pathlib import Path
 from typing import Any, final, get_args
 
-from torch import nn
-
-from metareplay import networks
 from metareplay.engines.choose import EngineName, check_engine, check_gpu
 from metareplay.errors import InputError
 from metareplay.experiments.alignment import Moment
-from metareplay.experiments.identity import Identity, describe
+from metareplay.experiments.benchmarks import BENCHMARKS, HIDDEN, Benchmark, Recipe, check_options, description
+from metareplay.experiments.identity import Identity
 from metareplay.experiments.loop import Run
 from metareplay.experiments.metrics import Accuracies
 from metareplay.experiments.names import (
@@ -24,17 +22,12 @@ from metareplay.experiments.names import (
     find_learner,
 )
 from metareplay.learners import Learner
-from metareplay.learners.learner import plain_option, source_of
+from metareplay.learners.learner import plain_settings
 from metareplay.learners.predictor import checked, option_types
 from metareplay.memories import Memory
 from metareplay.streams import Stream
 
-PIXELS, CLASSES = 784, 10
 NOT_OPTIONS = {"model", "memory", "engine", "seed"}  # fields of a learner that an experiment sets by itself
-BY_TASK: dict[object, Callable[..., nn.Module]] = {  # for learners that ask for these modules
-    networks.Separate: networks.separate_mlps,
-    networks.TaskInputs: networks.task_input_mlp,
-}
 
 
 @final
@@ -47,15 +40,19 @@ class Experiment:
         stream: A stream's name, such as "rotations".
         memory: How many examples are held, for learners with a memory.
         memory_kind: A memory's name, such as "reservoir"; None for the learner's own default.
-        hidden: Widths of the MLP's hidden layers.
+        hidden: Widths of the MLP's hidden layers, on streams of digits.
+        network: The network's own options: on Omniglot norm ("group", "batch" or None) and init ("glorot" or
+            "default"), see `networks.omniglot_cnn`.
         options: The learner's own options, such as lr, beta, s and k; the others have the learner's defaults.
         tasks: Tasks in the stream; None for the stream's default.
         examples: Examples per task; None for the stream's default.
-        images: Where images come from, such as "mnist".
+        images: Where images of digits come from, such as "mnist", which is the default.
+        stream_options: The stream's own options: on Omniglot order, split, test_share, resolution, pixels and labels.
         test_examples: Test images per task; None for the whole test set.
         seed: The seed of the stream, the first weights and the learner.
         engine: What does the arithmetic: "auto", "torch", "cpu" or "cuda".
         full_matrix: Measure every task after every task.
+        training: Measure at the end how much of each task's training examples is retained, too.
         alignment: How many past examples each example's gradient is compared with; 0 for none.
         past: When the gradients of the past examples are taken: "before" or "after" the example is learned.
     """
@@ -64,15 +61,18 @@ class Experiment:
     stream: str = "rotations"
     memory: int = 500
     memory_kind: str | None = None
-    hidden: tuple[int, ...] = (100, 100)
+    hidden: tuple[int, ...] = HIDDEN
+    network: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     tasks: int | None = None
     examples: int | None = None
-    images: str = "mnist"
+    images: str | None = None
+    stream_options: dict[str, Any] = field(default_factory=dict)
     test_examples: int | None = None
     seed: int = 0
     engine: EngineName = "auto"
     full_matrix: bool = False
+    training: bool = False
     alignment: int = 0
     past: Moment = "before"
 
@@ -87,6 +87,7 @@ class Experiment:
             learner,
             stream,
             full_matrix=self.full_matrix,
+            training=self.training,
             alignment=self.alignment,
             past=self.past,
             checkpoint=checkpoint,
@@ -99,7 +100,7 @@ class Experiment:
         if self.engine == "cuda":
             check_gpu()
         given = self._given(kind, stream.tasks)
-        model = self._model(kind, stream.tasks).to("cuda" if self.engine == "cuda" else "cpu")
+        model = self._recipe(kind, stream).make(self.seed).to("cuda" if self.engine == "cuda" else "cpu")
         return kind(model, seed=self.seed, engine=self.engine, **given), stream
 
     @cached_property
@@ -109,15 +110,16 @@ class Experiment:
         given = self._given(kind, stream.tasks) | {"seed": self.seed, "engine": self.engine}
         values = {one.name: given.get(one.name, _default(one)) for one in fields(kind) if one.name != "model"}
         types = option_types(kind)
-        settings = {name: plain_option(checked(name, types[name], value)) for name, value in values.items()}
+        settings = plain_settings(kind, {name: checked(name, types[name], value) for name, value in values.items()})
         return Identity(
             learner=kind.__name__,
-            settings=settings | source_of(kind),
-            model=_description(_model_type(kind), self.hidden, stream.tasks),
+            settings=settings,
+            model=description(self._recipe(kind, stream)),
             stream=stream.settings(),
             alignment=self.alignment,
             past=self.past if self.alignment else "before",
             full_matrix=Accuracies(stream.tasks, self.full_matrix).more_than_needed,
+            training=self.training,
         )
 
     @property
@@ -128,10 +130,10 @@ class Experiment:
     @property
     def work(self) -> float:
         """An estimate of the cost of the run, in SGD steps on one example; it predicts the time left."""
-        stream, settings = self._stream(), self.identity.settings
-        rows = stream.tasks if self.full_matrix else 4
-        evaluating = 0.2 * rows * stream.tasks * (self.test_examples or 10_000)
-        return find_learner(self.learner).work_per_example(settings) * (stream.total or 0) + evaluating
+        stream, settings, about = self._stream(), self.identity.settings, self._benchmark
+        rows, total = stream.tasks if self.full_matrix else 4, stream.total or 0
+        tested = rows * stream.tasks * (self.test_examples or about.tests) + (total if self.training else 0)
+        return about.step * (find_learner(self.learner).work_per_example(settings) * total + 0.2 * tested)
 
     @property
     def label(self) -> str:
@@ -158,13 +160,28 @@ class Experiment:
             raise InputError(f"{self.learner} has no memory: leave the kind of memory out")
         return dict(self.options)
 
+    @property
+    def _benchmark(self) -> Benchmark:
+        return BENCHMARKS[find("stream", self.stream, STREAMS_BY_NAME)]
+
     def _stream(self) -> Stream:
-        make = find("stream", self.stream, STREAMS_BY_NAME)
-        images = None if self.images == "mnist" else find("images", self.images, IMAGES_BY_NAME)()
+        make, about = find("stream", self.stream, STREAMS_BY_NAME), self._benchmark
+        check_options(f"the stream {self.stream}", self.stream_options, about.stream_options)
+        if self.images is not None and not about.images:
+            raise InputError(f"images {self.images!r}: {self.stream} has images of its own; leave images out")
         sizes = {"tasks": self.tasks, "examples": self.examples, "test_examples": self.test_examples}
-        given = {name: value for name, value in sizes.items() if value is not None}
-        stream: Stream = make(seed=self.seed, images=images, **given)
+        given = {name: value for name, value in sizes.items() if value is not None} | self.stream_options
+        if self.images not in (None, "mnist"):
+            given["images"] = find("images", self.images, IMAGES_BY_NAME)()
+        stream: Stream = make(seed=self.seed, **given)
         return stream
+
+    def _recipe(self, kind: type[Learner], stream: Stream) -> Recipe:
+        """Return how to make the network that the learner trains."""
+        about = self._benchmark
+        check_options(f"the network of {self.stream}", self.network, tuple(about.network_options))
+        options = about.network_options | self.network
+        return about.network(self.learner, option_types(kind)["model"], stream, self.hidden, **options)
 
     def _memory(self, learner: type[Learner], tasks: int) -> Memory:
         """Make the memory that was named, or one of the learner's default kind."""
@@ -176,9 +193,6 @@ class Experiment:
         needs = {"tasks": tasks} if "tasks" in signature(kind).parameters else {}
         return kind(self.memory, **needs)
 
-    def _model(self, kind: type[Learner], tasks: int) -> nn.Module:
-        return _make_model(_model_type(kind), self.hidden, tasks, self.seed)
-
 
 def _has_memory(kind: type[Learner]) -> bool:
     return "memory" in {one.name for one in fields(kind)}
@@ -186,21 +200,3 @@ def _has_memory(kind: type[Learner]) -> bool:
 
 def _default(option: "Field[Any]") -> Any:
     return option.default if option.default_factory is MISSING else option.default_factory()
-
-
-def _model_type(kind: type[Learner]) -> object:
-    """Return the type of module that a learner asks for."""
-    return option_types(kind)["model"]
-
-
-def _make_model(asked_for: object, hidden: tuple[int, ...], tasks: int, seed: int) -> nn.Module:
-    """Make the module that a learner asks for: one with parts for each task, or the plain MLP."""
-    if asked_for in BY_TASK:
-        return BY_TASK[asked_for](PIXELS, hidden, CLASSES, tasks, seed=seed)
-    return networks.mlp(PIXELS, hidden, CLASSES, seed=seed)
-
-
-@cache
-def _description(asked_for: object, hidden: tuple[int, ...], tasks: int) -> str:
-    """Describe the module, which is the same for every seed."""
-    return describe(_make_model(asked_for, hidden, tasks, seed=0))

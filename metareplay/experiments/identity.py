@@ -9,6 +9,7 @@ from torch import nn
 
 from metareplay.experiments.alignment import Moment
 from metareplay.learners.learner import Learner
+from metareplay.networks.initial import FIRST_WEIGHTS
 from metareplay.streams.stream import Stream
 
 
@@ -27,6 +28,7 @@ class Identity:
         alignment: How many past examples each gradient is compared with; 0 for none.
         past: When the past gradients are taken.
         full_matrix: Whether more accuracies are measured than the metrics need.
+        training: Whether accuracies on training examples are measured at the end.
     """
 
     learner: str
@@ -36,6 +38,7 @@ class Identity:
     alignment: int = 0
     past: Moment = "before"
     full_matrix: bool = False
+    training: bool = False
 
     @staticmethod
     def of(
@@ -45,6 +48,7 @@ class Identity:
         alignment: int = 0,
         past: Moment = "before",
         full_matrix: bool = False,
+        training: bool = False,
     ) -> "Identity":
         """Describe the run of a learner on a stream.
 
@@ -54,6 +58,7 @@ class Identity:
             alignment: How many past examples each gradient is compared with; 0 for none.
             past: When the past gradients are taken.
             full_matrix: Whether more accuracies are measured than the metrics need.
+            training: Whether accuracies on training examples are measured at the end.
         """
         return Identity(
             learner=type(learner).__name__,
@@ -63,6 +68,7 @@ class Identity:
             alignment=alignment,
             past=past,
             full_matrix=full_matrix,
+            training=training,
         )
 
     @property
@@ -74,9 +80,11 @@ class Identity:
             when = {} if self.past == "before" else {"past": self.past}
             what.append({"alignment": self.alignment, **when})
         what += ["full matrix"] if self.full_matrix else []
+        what += ["training accuracy"] if self.training else []
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def describe(model: nn.Module) -> str:
-    """Return a module in one line."""
-    return " ".join(str(model).split())
+    """Return a module in one line, and how its first weights were drawn if the module is marked with that."""
+    drawn = getattr(model, FIRST_WEIGHTS, None)
+    return " ".join(str(model).split()) + (f" with first weights by {drawn}" if drawn else "")

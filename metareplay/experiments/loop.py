@@ -1,7 +1,7 @@
 """The training loop: it feeds a stream to a learner and makes a record."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, final
@@ -17,7 +17,7 @@ from metareplay.experiments.record import Record
 from metareplay.learners import checkpoint as checkpoints
 from metareplay.learners.learner import Learner
 from metareplay.networks import TaskModule
-from metareplay.streams.stream import Chunk, Stream
+from metareplay.streams.stream import Chunk, Examples, Stream
 
 SAVE_EVERY = 20.0  # seconds between checkpoints
 
@@ -45,6 +45,7 @@ def run(
     stream: Stream,
     *,
     full_matrix: bool = False,
+    training: bool = False,
     alignment: int = 0,
     past: Moment = "before",
     checkpoint: str | Path | None = None,
@@ -56,13 +57,22 @@ def run(
         stream: The examples, task by task, and a test set for each task.
         full_matrix: Measure every task after every task, instead of only what the metrics need (about 4 T of T (T + 1)
             accuracies).
+        training: Measure the accuracy on the training examples of every task at the end, too.
         alignment: How many past examples each example's gradient is compared with (see `Alignment`; 5 in Table 4 of the
             paper); 0 for none. This does not change what is learned.
         past: When the gradients of the past examples are taken: "before" or "after" the example is learned.
         checkpoint: Save the run at this path from time to time, and continue from there if the file exists. A run that
             was killed and started again ends with the same weights, memory and metrics, bit for bit.
     """
-    work = Run(learner, stream, full_matrix=full_matrix, alignment=alignment, past=past, checkpoint=checkpoint)
+    work = Run(
+        learner,
+        stream,
+        full_matrix=full_matrix,
+        training=training,
+        alignment=alignment,
+        past=past,
+        checkpoint=checkpoint,
+    )
     for _ in work.steps():
         pass
     return work.record()
@@ -76,6 +86,7 @@ class Run:
         learner: A learner that has not learned anything yet.
         stream: The examples, task by task, and a test set for each task.
         full_matrix: Measure every task after every task, instead of only what the metrics need.
+        training: Measure the accuracy on the training examples of every task at the end, too.
         alignment: How many past examples each example's gradient is compared with; 0 for none.
         past: When the gradients of the past examples are taken: "before" or "after" the example is learned.
         checkpoint: Save the run at this path from time to time, and continue from there if the file exists.
@@ -87,6 +98,7 @@ class Run:
         stream: Stream,
         *,
         full_matrix: bool = False,
+        training: bool = False,
         alignment: int = 0,
         past: Moment = "before",
         checkpoint: str | Path | None = None,
@@ -103,7 +115,9 @@ class Run:
             alignment=alignment,
             past=past if alignment else "before",
             full_matrix=self.measured.more_than_needed,
+            training=training,
         )
+        self._retained: list[float] = []  # accuracy on the training examples of each task, measured at the end
         self._size = 16  # examples to learn before progress is reported again
         self._finished = 0  # tasks whose last example was learned
         self._seconds = {"learn": 0.0, "evaluate": 0.0}
@@ -141,6 +155,8 @@ class Run:
             )
         if self._finished < self.stream.tasks:
             yield from self._finish_task()
+        if self.identity.training:
+            yield from self._measure_training()
         self.save()
 
     def record(self) -> Record:
@@ -154,6 +170,7 @@ class Run:
             theta=self.learner.weights.theta,
             seconds=self._seconds,
             alignment=self.alignment.summary() if self.alignment else None,
+            training=self._retained if self.identity.training else None,
         )
 
     def _learn(self, chunk: Chunk) -> Iterator[None]:
@@ -204,12 +221,23 @@ class Run:
             return
         for task in self.measured.missing(self._finished):
             yield self._progress("evaluating")
-            start = time.perf_counter()
-            examples = self.stream.test(task)
-            labels = self.learner.predict(examples.xs, task if isinstance(self.learner.model, TaskModule) else None)
-            right = labels.cpu() == examples.ys.cpu()
-            self.measured.values[self._finished, task] = 100 * right.double().mean().item()
-            self._seconds["evaluate"] += time.perf_counter() - start
+            self.measured.values[self._finished, task] = self._accuracy(self.stream.test, task)
+
+    def _measure_training(self) -> Iterator[Progress]:
+        """Measure what is still missing of the accuracies on training examples."""
+        for task in range(len(self._retained), self.stream.tasks):
+            yield self._progress("evaluating")
+            self._retained.append(self._accuracy(self.stream.train, task))
+
+    def _accuracy(self, examples_of: Callable[[int], Examples], task: int) -> float:
+        """Return the accuracy on some examples of a task, in percent."""
+        start = time.perf_counter()
+        examples = examples_of(task)
+        labels = self.learner.predict(examples.xs, task if isinstance(self.learner.model, TaskModule) else None)
+        right = labels.cpu() == examples.ys.cpu()
+        found = 100 * right.double().mean().item()
+        self._seconds["evaluate"] += time.perf_counter() - start
+        return found
 
     def _expect(self, chunk: Chunk) -> None:
         """Raise InputError for a task out of order: the accuracy matrix needs each task once, in order."""
@@ -226,7 +254,13 @@ class Run:
     def save(self) -> None:
         """Write the checkpoint, if the run has one."""
         if self.path is not None:
-            state = {"accuracy": self.measured.to_json(), "finished": self._finished, "seconds": self._seconds}
+            state: dict[str, object] = {
+                "accuracy": self.measured.to_json(),
+                "finished": self._finished,
+                "seconds": self._seconds,
+            }
+            if self.identity.training:
+                state["training"] = self._retained
             products = {"products": self.alignment.products()} if self.alignment else {}
             checkpoints.save(self.learner, self.path, {"run": state, "settings": self._settings()}, products)
 
@@ -235,6 +269,7 @@ class Run:
         state = extra["run"]
         self.measured.restore(state["accuracy"])
         self._finished, self._seconds = state["finished"], dict(state["seconds"])
+        self._retained = list(state.get("training", []))
         if self.alignment is not None:
             self.alignment.restore(measured["products"])
 
@@ -243,4 +278,5 @@ class Run:
         what = self.identity
         settings: dict[str, object] = {f"stream.{name}": value for name, value in what.stream.items()}
         past = None if what.past == "before" else what.past  # earlier checkpoints do not mention it
-        return settings | {"full_matrix": what.full_matrix, "alignment": what.alignment or None, "past": past}
+        measured = {"full_matrix": what.full_matrix, "training": what.training or None}
+        return settings | measured | {"alignment": what.alignment or None, "past": past}

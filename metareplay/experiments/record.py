@@ -43,6 +43,7 @@ class Record:
         versions: The versions of the software, and the machine.
         date: When the run ended.
         alignment: Dot products of gradients, from `Alignment.summary`; None if they were not measured.
+        training: The accuracy on each task's training examples at the end, in percent; None if it was not measured.
     """
 
     learner: str
@@ -58,6 +59,7 @@ class Record:
     versions: dict[str, str]
     date: str
     alignment: dict[str, Any] | None = None
+    training: list[float] | None = None
 
     @staticmethod
     def of(
@@ -70,6 +72,7 @@ class Record:
         theta: Tensor,
         seconds: dict[str, float],
         alignment: dict[str, Any] | None = None,
+        training: list[float] | None = None,
     ) -> "Record":
         """Make the record of a run that has finished now.
 
@@ -82,7 +85,9 @@ class Record:
             theta: The final weights.
             seconds: The time spent on learning and on evaluating.
             alignment: Dot products of gradients, from `Alignment.summary`; None if they were not measured.
+            training: The accuracy on each task's training examples at the end; None if it was not measured.
         """
+        device = {"gpu": torch.cuda.get_device_name(theta.device)} if theta.is_cuda else {}
         theta = theta.detach().cpu().contiguous()
         return Record(
             learner=identity.learner,
@@ -95,9 +100,10 @@ class Record:
             accuracy=accuracy,
             weights=hashlib.sha256(theta.view(torch.uint8).numpy().tobytes()).hexdigest(),
             seconds={name: round(value, 3) for name, value in seconds.items()},
-            versions=versions(),
+            versions=versions() | device,
             date=now(),
             alignment=alignment,
+            training=None if training is None else list(training),
         )
 
     @property
@@ -128,6 +134,11 @@ class Record:
         return self.metrics.fti
 
     @property
+    def ta(self) -> float:
+        """Retained training accuracy: mean over tasks at the end, on training examples; NaN if it was not measured."""
+        return math.nan if self.training is None else float(np.mean(self.training))
+
+    @property
     def dot(self) -> float:
         """The mean dot product of an example's gradient with past ones; NaN if it was not measured."""
         found = self.alignment["mean"] if self.alignment else None
@@ -145,6 +156,7 @@ class Record:
             alignment=compared["samples"],
             past=compared.get("past", "before"),
             full_matrix=more_than_needed(self.accuracy),
+            training=self.training is not None,
         )
 
     @property
@@ -169,6 +181,8 @@ class Record:
         """
         metrics = {name: _number(value) for name, value in asdict(self.metrics).items()}
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
+        if self.training is None:  # as in earlier records
+            del parts["training"]
         if compact and np.array_equal(~np.isnan(self.accuracy), needed(self.accuracy.shape[1])):
             parts["accuracy"] = {name: values.round(9).tolist() for name, values in _ends(self.accuracy).items()}
         else:
@@ -200,7 +214,7 @@ class Record:
         """
         if parts["format"] != FORMAT:
             raise MetareplayError(f"a record of format {parts['format']}: this version reads format {FORMAT}")
-        parts = {"alignment": None} | parts  # which earlier records do not have
+        parts = {"alignment": None, "training": None} | parts  # which earlier records do not have
         kept = {f.name: parts[f.name] for f in fields(Record)}
         return Record(**kept | {"accuracy": _matrix(parts["accuracy"])})
 

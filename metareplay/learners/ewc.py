@@ -1,7 +1,8 @@
 """Elastic Weight Consolidation (Kirkpatrick et al., 2017), as the paper ran it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from metareplay._core.weights import Carry
 from metareplay.engines.engine import Outcome
 from metareplay.engines.objective import QuadraticPenalty, Supervised
 from metareplay.errors import NonFiniteError
-from metareplay.learners.learner import Learner
+from metareplay.learners.learner import Learner, added_option
 from metareplay.learners.predictor import default_loss
 
 
@@ -36,6 +37,7 @@ class EWC(Learner):
         fisher_examples: How many examples of a task measure its importance.
         fisher: How they measure it: the square of their mean gradient ("squared-mean", as in the paper's code), or the
             mean of their squared gradients ("mean-square", the empirical Fisher information).
+        steps: SGD steps on each incoming example.
         seed: Decides every draw.
         loss: The loss of (outputs, targets), a mean over the batch. None for cross-entropy, or squared error if
             `regression` is set.
@@ -51,10 +53,12 @@ class EWC(Learner):
     strength: float = 100.0
     fisher_examples: int = 10
     fisher: Literal["squared-mean", "mean-square"] = "squared-mean"
+    steps: int = added_option(1)
 
     def __post_init__(self) -> None:
         check_strength(self.strength)
         check_count("fisher_examples", self.fisher_examples, "importance is measured on at least one example")
+        check_count("steps", self.steps, "each example is learned by at least one step")
         super().__post_init__()
         self._penalty = QuadraticPenalty(self.strength, *(torch.zeros_like(self.weights.theta) for _ in range(2)))
         self._task = -1  # the task being learned
@@ -65,7 +69,7 @@ class EWC(Learner):
         return Supervised(self.loss or default_loss(self.regression), self.regression, clip=self.clip)
 
     def learn(self, incoming: Columns, table: Table) -> None:
-        """Take one penalised step per example; when the task changes, consolidate the one that ended."""
+        """Take the penalised steps on each example; when the task changes, consolidate the one that ended."""
         for examples in incoming.by_task():
             table.bring(examples)
             begins = int(examples["task"][0]) != self._task
@@ -74,7 +78,7 @@ class EWC(Learner):
             slots = np.where(place < self.fisher_examples, place, -1)
             try:
                 penalty = self._consolidated(table) if begins and self._since else self._penalty
-                plan = Plan.once(slots, self.lr, self.seen, table.capacity)
+                plan = Plan.once(slots, self.lr, self.seen, table.capacity, self.steps)
                 outcome = self.chosen_engine.execute(plan, table, replace(self.make_objective(), penalty=penalty))
             except BaseException as error:
                 outcome = Outcome(0, error)
@@ -95,6 +99,11 @@ class EWC(Learner):
         groups = [rows] if self.fisher == "squared-mean" else list(rows[:, None])
         gradients = self.chosen_engine.gradients(table, groups, self.objective, self.seen)
         return gradients.each().square_().mean(0)
+
+    @classmethod
+    def work_per_example(cls, settings: Mapping[str, Any]) -> float:
+        """Estimate the cost: the steps on each example."""
+        return float(settings.get("steps", 1))
 
     def slot_count(self) -> int:
         """Return the number of a task's first examples, which are kept until it ends."""

@@ -5,7 +5,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -24,6 +24,7 @@ from metareplay.learners.predictor import Predictor, loss_name
 from metareplay.memories.memory import Memory
 
 SOURCE = "source"  # in settings: which class a user's own learner is
+ADDED = "added"  # in a field's metadata: settings mention the option only if it is not at its default
 PIECE = 256  # examples to learn at a time, at most; any number gives the same weights
 
 
@@ -212,8 +213,7 @@ class Learner(Predictor):
     @final
     def settings(self) -> dict[str, object]:
         """Return every option with its value, as plain JSON values, for records and checkpoints."""
-        options = {f.name: plain_option(getattr(self, f.name)) for f in fields(self) if f.name != "model"}
-        return options | source_of(type(self))
+        return plain_settings(type(self), {one.name: getattr(self, one.name) for one in fields(self)})
 
     @final
     def save(self, path: str | Path) -> None:
@@ -272,6 +272,29 @@ def source_of(kind: type[Learner]) -> dict[str, str]:
     except (OSError, TypeError):  # typed into an interpreter
         text = f"{kind.__module__}.{kind.__qualname__}"
     return {SOURCE: hashlib.sha256(text.encode()).hexdigest()[:16]}
+
+
+def added_option(default: Any) -> Any:
+    """Make the field of an option that was added to a learner after its first records were written.
+
+    Settings mention it only if it is not at its default, so that earlier records and checkpoints are still found.
+
+    Args:
+        default: The value that changes nothing.
+    """
+    return field(default=default, metadata={ADDED: True})
+
+
+def plain_settings(kind: type[Learner], values: Mapping[str, object]) -> dict[str, object]:
+    """Return every option of a learner as plain JSON values, and a hash of the class if it is a user's own.
+
+    Args:
+        kind: The learner's class.
+        values: The value of each field.
+    """
+    told = [one for one in fields(kind) if one.name != "model"]
+    told = [one for one in told if not (one.metadata.get(ADDED) and values[one.name] == one.default)]
+    return {one.name: plain_option(values[one.name]) for one in told} | source_of(kind)
 
 
 def plain_option(value: object) -> object:

@@ -1,14 +1,16 @@
 """Online learning: SGD on each example as it comes, and nothing else."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
+from metareplay._core.checks import check_count
 from metareplay._core.columns import Columns
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
-from metareplay.learners.learner import Learner
+from metareplay.learners.learner import Learner, added_option
 
 
 @final
@@ -19,6 +21,7 @@ class Online(Learner):
     Args:
         model: Any torch module; it always holds the current weights.
         lr: alpha, the SGD rate.
+        steps: SGD steps on each incoming example.
         seed: Decides every draw.
         loss: The loss of (outputs, targets), a mean over the batch. None for cross-entropy, or squared error if
             `regression` is set.
@@ -35,14 +38,24 @@ class Online(Learner):
     """
 
     lr: float = 0.0003
+    steps: int = added_option(1)
+
+    def __post_init__(self) -> None:
+        check_count("steps", self.steps, "each example is learned by at least one step")
+        super().__post_init__()
 
     def learn(self, incoming: Columns, table: Table) -> None:
-        """Take one step per example."""
-        step_once(self, incoming, table)
+        """Take the steps on each example."""
+        step_once(self, incoming, table, self.steps)
+
+    @classmethod
+    def work_per_example(cls, settings: Mapping[str, Any]) -> float:
+        """Estimate the cost: the steps on each example."""
+        return float(settings.get("steps", 1))
 
 
-def step_once(learner: Learner, incoming: Columns, table: Table) -> None:
-    """Take one step on each of these examples, in order, and keep none of them.
+def step_once(learner: Learner, incoming: Columns, table: Table, steps: int = 1) -> None:
+    """Learn each of these examples once, in order, and keep none of them.
 
     There is one plan for each stretch of examples of the same task.
 
@@ -50,9 +63,10 @@ def step_once(learner: Learner, incoming: Columns, table: Table) -> None:
         learner: The learner.
         incoming: The examples.
         table: The table to bring them into.
+        steps: Steps on each example.
     """
     for examples in incoming.by_task():
         table.bring(examples)
-        plan = Plan.once(np.full(len(examples), -1, np.int64), learner.lr, learner.seen, table.capacity)
+        plan = Plan.once(np.full(len(examples), -1, np.int64), learner.lr, learner.seen, table.capacity, steps)
         outcome = learner.chosen_engine.execute(plan, table, learner.objective)
         learner.finish(outcome, plan.slots, examples, table)

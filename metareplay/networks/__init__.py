@@ -2,7 +2,7 @@
 
 from metareplay.networks.by_task import MultiHead, Separate, TaskInputs, TaskModule, separate_mlps, task_input_mlp
 from metareplay.networks.cnn import nature_cnn, omniglot_cnn
-from metareplay.networks.initial import glorot, uniform_by_fan_in
+from metareplay.networks.initial import glorot, torch_default, uniform_by_fan_in
 from metareplay.networks.mlp import mlp
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "omniglot_cnn",
     "separate_mlps",
     "task_input_mlp",
+    "torch_default",
     "uniform_by_fan_in",
 ]

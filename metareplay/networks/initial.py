@@ -3,12 +3,13 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 Net = TypeVar("Net", bound=nn.Module)
+FIRST_WEIGHTS: Final = "first_weights"  # an attribute that says how a module's weights were drawn, if not by `glorot`
 
 
 def glorot(net: Net, seed: int) -> Net:
@@ -48,6 +49,30 @@ def uniform_by_fan_in(net: Net, seed: int) -> Net:
         nn.init.uniform_(parameter, -limit, limit, generator=generator)
 
     return _redraw(net, draw)
+
+
+def torch_default(net: Net, seed: int) -> Net:
+    """Draw the weights and biases of every linear layer and convolution anew, as torch does when it makes the layer.
+
+    They are those that the module has if it is made just after `torch.manual_seed(seed)`, but torch's global generator
+    is not used. The module is marked, because what it prints does not tell how its weights were drawn.
+
+    Args:
+        net: The module whose parameters are changed in place.
+        seed: Decides the draws.
+
+    Returns:
+        The module itself.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for layer in net.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
+            if layer.bias is not None:
+                limit = 1 / math.sqrt(layer.weight[0].numel())
+                nn.init.uniform_(layer.bias, -limit, limit, generator=generator)
+    setattr(net, FIRST_WEIGHTS, "torch's default")
+    return net
 
 
 def linear(inputs: int, outputs: int) -> nn.Module:

@@ -9,12 +9,12 @@ from typing import Any
 
 Options = dict[str, Any]
 
-ROTATIONS, PERMUTATIONS, MANY = "rotations", "permutations", "many-permutations"
-STREAMS = (ROTATIONS, PERMUTATIONS, MANY)
+ROTATIONS, PERMUTATIONS, MANY, OMNIGLOT = "rotations", "permutations", "many-permutations", "omniglot"
+STREAMS = (ROTATIONS, PERMUTATIONS, MANY, OMNIGLOT)
 
 # Learners without a memory: learner -> stream -> options.
 WITHOUT_MEMORY: dict[str, dict[str, Options]] = {
-    "online": {ROTATIONS: {"lr": 0.0003}, PERMUTATIONS: {"lr": 0.003}, MANY: {"lr": 0.003}},
+    "online": {ROTATIONS: {"lr": 0.0003}, PERMUTATIONS: {"lr": 0.003}, MANY: {"lr": 0.003}, OMNIGLOT: {"lr": 0.1}},
     "independent": {  # "depending on what leads to better performance": that is clone, as fresh stays below 40 %
         ROTATIONS: {"lr": 0.01, "start": "clone"},
         PERMUTATIONS: {"lr": 0.01, "start": "clone"},
@@ -29,6 +29,7 @@ WITHOUT_MEMORY: dict[str, dict[str, Options]] = {
         ROTATIONS: {"lr": 0.001, "strength": 100.0},
         PERMUTATIONS: {"lr": 0.01, "strength": 10.0},
         MANY: {"lr": 0.003, "strength": 1.0},
+        OMNIGLOT: {"lr": 0.001, "strength": 10.0},
     },
 }
 
@@ -46,16 +47,19 @@ WITH_MEMORY: dict[str, dict[str, dict[int, Options]]] = {
             200: {"lr": 0.01, "strength": 0.0},
         },
         MANY: {5120: {"lr": 0.01, "strength": 0.0}, 500: {"lr": 0.003, "strength": 0.1}},
+        OMNIGLOT: {5120: {"lr": 0.01, "strength": 0.5}, 500: {"lr": 0.01, "strength": 0.5}},
     },
     "er": {
         ROTATIONS: {5120: {"lr": 0.1, "k": 26}, 500: {"lr": 0.1, "k": 6}, 200: {"lr": 0.1, "k": 11}},
         PERMUTATIONS: {5120: {"lr": 0.1, "k": 26}, 500: {"lr": 0.1, "k": 11}, 200: {"lr": 0.1, "k": 11}},
         MANY: {5120: {"lr": 0.1, "k": 26}, 500: {"lr": 0.1, "k": 26}},
+        OMNIGLOT: {5120: {"lr": 0.01, "k": 26}, 500: {"lr": 0.1, "k": 6}},  # ours: rate and k of MER
     },
     "er-tasks": {
         ROTATIONS: {5120: {"lr": 0.03, "k": 101}, 500: {"lr": 0.01, "k": 101}, 200: {"lr": 0.01, "k": 51}},
         PERMUTATIONS: {5120: {"lr": 0.01, "k": 26}, 500: {"lr": 0.01, "k": 26}, 200: {"lr": 0.01, "k": 11}},
         MANY: {5120: {"lr": 0.003, "k": 11}, 500: {"lr": 0.01, "k": 6}},
+        OMNIGLOT: {5120: {"lr": 0.01, "k": 26}, 500: {"lr": 0.1, "k": 6}},  # ours: rate and k of MER
     },
     "mer": {
         ROTATIONS: {
@@ -77,6 +81,10 @@ WITH_MEMORY: dict[str, dict[str, dict[int, Options]]] = {
             },  # lr is missing in the paper; it is 0.1 in the official script
             500: {"lr": 0.03, "beta": 0.03, "k": 6, "s": 10},
         },
+        OMNIGLOT: {
+            5120: {"lr": 0.01, "beta": 1.0, "k": 26, "s": 5},
+            500: {"lr": 0.1, "beta": 1.0, "k": 6, "s": 2},
+        },
     },
     "mer-one-big-batch": {
         ROTATIONS: {
@@ -93,6 +101,10 @@ WITH_MEMORY: dict[str, dict[str, dict[int, Options]]] = {
             5120: {"lr": 0.03, "gamma": 0.1, "k": 26, "s": 1},
             500: {"lr": 0.1, "gamma": 0.03, "k": 6, "s": 1},
         },
+        OMNIGLOT: {  # ours: rate and k of Algorithm 1, whose beta is 1
+            5120: {"lr": 0.01, "gamma": 1.0, "k": 26, "s": 1},
+            500: {"lr": 0.1, "gamma": 1.0, "k": 6, "s": 1},
+        },
     },
     "mer-current-rate": {
         ROTATIONS: {
@@ -108,6 +120,10 @@ WITH_MEMORY: dict[str, dict[str, dict[int, Options]]] = {
         MANY: {
             5120: {"lr": 0.03, "gamma": 0.03, "k": 51, "s": 10},  # the official script has k - 1 = 100
             500: {"lr": 0.03, "gamma": 0.03, "k": 6, "s": 10},
+        },
+        OMNIGLOT: {  # ours: rate, k and s of Algorithm 1, whose beta is 1
+            5120: {"lr": 0.01, "gamma": 1.0, "k": 26, "s": 5},
+            500: {"lr": 0.1, "gamma": 1.0, "k": 6, "s": 2},
         },
     },
 }
@@ -127,6 +143,8 @@ GEM_RESERVOIR: Options = {"lr": 0.01, "strength": 1.0}
 def best(learner: str, stream: str, memory: int) -> Options:
     """Return the paper's settings; for a memory size that it did not try, those of the nearest size (as a ratio).
 
+    There are none for learners that cannot run on the stream.
+
     Args:
         learner: The learner's name, such as "mer".
         stream: The stream's name, such as "rotations".
@@ -143,6 +161,6 @@ def best(learner: str, stream: str, memory: int) -> Options:
     if learner == "gem-reservoir":
         return dict(GEM_RESERVOIR)
     if learner in WITHOUT_MEMORY:
-        return dict(WITHOUT_MEMORY[learner][stream])
+        return dict(WITHOUT_MEMORY[learner].get(stream, {}))
     sizes = WITH_MEMORY[learner][stream]
     return dict(sizes[min(sizes, key=lambda size: abs(math.log(size / max(memory, 1))))])

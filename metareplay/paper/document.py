@@ -57,6 +57,8 @@ def provenance(records: Sequence[Record]) -> str:
     )
     flown = sum(record.engine == FLEET for record in different)
     by = f"one core each, {flown} of them as fleets on a GPU" if flown else "one core each"
+    on_gpus = [record.versions["gpu"] for record in different if "gpu" in record.versions and record.engine != FLEET]
+    by += f", {len(on_gpus)} of them on {' and '.join(sorted(set(on_gpus)))}" if on_gpus else ""
     return (
         f"{len(different)} runs, {duration(seconds)} in all, {by}; {days}; commit {commits}; {machines}; "
         f"Python, torch, numpy {versions}."

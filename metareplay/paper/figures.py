@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
-from metareplay.paper.plots import plot_memory
+from metareplay.paper.plots import plot_costs, plot_memory
 from metareplay.paper.results import Result
-from metareplay.paper.tables import PaperTable, table_1, table_2, table_4, table_6
+from metareplay.paper.tables import PaperTable, table_1, table_2, table_3_omniglot, table_4, table_6
 from metareplay.plots import plot_alignment, plot_matrices
 
 
@@ -39,6 +39,19 @@ def full_runs() -> PaperTable:
     return PaperTable("figure-tasks", "Accuracy of every task over time", tuple(chosen[name] for name in wanted))
 
 
+def omniglot_runs() -> PaperTable:
+    """Return every method on Omniglot with its retained accuracy, of which the records tell training and time too."""
+    cells = tuple(cell for cell in table_3_omniglot().cells if cell.metric == "ra")
+    return PaperTable("figure-omniglot", "Accuracy and time on Omniglot", cells)
+
+
+def draw_omniglot(found: Sequence[Result], path: Path) -> None:
+    """Draw training accuracy, test accuracy and time of every method on Omniglot."""
+    plot_costs(
+        found, path, "Omniglot: what each method retains, and how long it learns (mean and deviation over seeds)"
+    )
+
+
 def draw_tasks(found: Sequence[Result], path: Path) -> None:
     """Draw the accuracies of all tasks over time, one panel per learner."""
     records = {one.cell.model.partition(" with")[0]: one.records[0] for one in found}
@@ -61,6 +74,7 @@ FIGURES = {
     "figure-tasks": Figure("Accuracy of every task over time", full_runs, draw_tasks),
     "figure-memory": Figure("Retained accuracy against memory size, every method of table 6", table_6, draw_memory),
     "figure-alignment": Figure("Dot products of gradients, ER against MER (table 4)", table_4, draw_alignment),
+    "figure-omniglot": Figure("Training accuracy, test accuracy and time on Omniglot", omniglot_runs, draw_omniglot),
 }
 PICTURES = {
     "table-2": draw_memory,

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from metareplay._core.text import deviation
 from metareplay.paper.results import Result
 from metareplay.plots import new_figure, save_figure
 
@@ -56,6 +57,61 @@ def plot_memory(found: Sequence[Result], path: Path, title: str) -> None:
     figure.suptitle(title)
     figure.legend(frameon=False, loc="outside lower center", ncols=min(4, len(columns) + 1))
     save_figure(figure, path)
+
+
+def plot_costs(found: Sequence[Result], path: Path, title: str) -> None:
+    """Draw retained training accuracy, retained test accuracy and learning time of each row, in three panels.
+
+    Bars are means over seeds, lines deviations; a small mark is the paper's test accuracy where it prints one.
+
+    Args:
+        found: Our retained accuracies; the records behind them say the rest.
+        path: The picture to write.
+        title: Its title.
+    """
+    learners = list(dict.fromkeys(one.cell.experiment.learner for one in found))
+    figure = new_figure(13, 1.8 + 0.33 * len(found))
+    panels = figure.subplots(1, 3, sharey=True)
+    measured = (
+        ("retained training accuracy", "percent", [[record.ta for record in one.records] for one in found]),
+        ("retained test accuracy", "percent", [list(one.values) for one in found]),
+        ("learning time", "minutes", [[record.seconds["learn"] / 60 for record in one.records] for one in found]),
+    )
+    for axes, (name, unit, values) in zip(panels, measured, strict=True):
+        for at, (one, seeds) in enumerate(zip(found, values, strict=True)):
+            light = 0.55 if (one.cell.memory or 5120) < 5120 else 1.0
+            colour = f"C{learners.index(one.cell.experiment.learner) % 10}"
+            if np.isnan(seeds).any():  # it was not measured
+                continue
+            mean, spread = float(np.mean(seeds)), deviation(seeds)
+            axes.barh(at, mean, xerr=spread, color=colour, alpha=light, height=0.75, capsize=2.5)
+            text = f"{mean:.1f}" if mean >= 1 or unit == "percent" else f"{mean:.2g}"
+            axes.annotate(text, (mean + (spread or 0), at), (4, 0), textcoords="offset points", va="center", size=8)
+        axes.set(title=name, xlabel=unit)
+        axes.grid(alpha=0.25, axis="x")
+        axes.spines[["top", "right"]].set_visible(False)
+    known = [(at, one.cell.published.mean) for at, one in enumerate(found) if one.cell.published is not None]
+    panels[1].plot([mean for _, mean in known], [at for at, _ in known], "|", color="black", markersize=14)
+    panels[1].plot([], [], "|", color="black", markersize=10, label="the paper's")
+    for axes in panels[:2]:
+        axes.set_xlim(0, 109)
+    panels[2].set(xscale="log", xlabel=f"minutes, logarithmic scale\n{_devices(found)}")
+    low, high = panels[2].get_xlim()
+    panels[2].set_xlim(low, high * 4)  # room for the numbers
+    panels[0].set_yticks(range(len(found)), [one.cell.row for one in found])
+    panels[0].invert_yaxis()
+    figure.legend(frameon=False, loc="outside lower center")
+    figure.suptitle(title)
+    save_figure(figure, path)
+
+
+def _devices(found: Sequence[Result]) -> str:
+    """Say on what the runs behind some numbers learned."""
+    records = [record for one in found for record in one.records]
+    places = [
+        record.versions.get("gpu") or f"one core of {record.versions.get('processor', '?')}" for record in records
+    ]
+    return "on " + " or ".join(sorted(set(places)))
 
 
 def plot_grid(found: dict[str, Any], path: Path) -> None:

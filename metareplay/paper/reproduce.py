@@ -11,7 +11,7 @@ from metareplay.experiments import Experiment, Record, Records, pack
 from metareplay.paper.document import document
 from metareplay.paper.figures import FIGURES, PICTURES
 from metareplay.paper.results import Result, as_document, needed_runs, results, write_table
-from metareplay.paper.tables import TABLES, PaperTable
+from metareplay.paper.tables import OBSERVATIONS, TABLES, PaperTable
 
 Draw = Callable[[Sequence[Result], Path], None]
 
@@ -144,7 +144,11 @@ def write_page(found: Sequence[Reproduction], path: Path) -> None:
         found: Tables and figures.
         path: The Markdown file to write.
     """
-    tables = {one.name: (one.table, one.numbers) for one in found if one.is_table}
+    tables = {
+        one.name: (one.table, one.numbers)
+        for one in found
+        if one.is_table and (one.numbers or one.name not in OBSERVATIONS)
+    }
     pictures = {f"{one.name}.png": FIGURES[one.name].title for one in found if not one.is_table and one.numbers}
     write_text(path, document(tables, pictures))
 

@@ -130,9 +130,9 @@ def _metric(record: Record, metric: str) -> float:
 
 
 def shown_cells(table: PaperTable) -> list[Cell]:
-    """Return the numbers to show; a setting for which the paper prints nothing is left out."""
-    printed = [cell.experiment for cell in table.cells if cell.published is not None]
-    return [cell for cell in table.cells if cell.experiment in printed]
+    """Return the numbers to show; a setting for which the paper prints nothing is left out, unless we want it."""
+    wanted = [cell.experiment for cell in table.cells if cell.published is not None or cell.ours]
+    return [cell for cell in table.cells if cell.experiment in wanted]
 
 
 def as_document(table: PaperTable, found: Sequence[Result]) -> dict[str, Any]:

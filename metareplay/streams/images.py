@@ -100,13 +100,24 @@ class ImageStream(Stream):
         images = self.images or mnist()
         skipped, first = divmod(start, self.examples)
         for task in range(skipped, self.tasks):
-            rows = generator(self.seed, task, Drawn.EXAMPLES).choice(len(images.train_xs), self.examples, replace=False)
+            rows = self._rows(task, images)
             pixels = self.pixel_map(task)
             for low in range(first, self.examples, CHUNK):
                 some = rows[low : low + CHUNK]
                 shown = self._show(images.train_xs[some], images.train_ys[some], pixels)
                 yield Chunk(shown.xs, shown.ys, task)
             first = 0
+
+    def train(self, task: int) -> Examples:
+        """Return the training examples of one task, in the order in which they come.
+
+        Args:
+            task: The number of the task, counted from 0.
+        """
+        check_whole("task", task, 0, self.tasks - 1)
+        images = self.images or mnist()
+        rows = self._rows(task, images)
+        return self._show(images.train_xs[rows], images.train_ys[rows], self.pixel_map(task))
 
     def test(self, task: int) -> Examples:
         """Return the test images as one task shows them.
@@ -142,6 +153,10 @@ class ImageStream(Stream):
         if self.test_examples is not None:
             shown["test_examples"] = settings["test_examples"]
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    def _rows(self, task: int, images: Images) -> NDArray[np.int64]:
+        """Draw which of the training images a task shows."""
+        return generator(self.seed, task, Drawn.EXAMPLES).choice(len(images.train_xs), self.examples, replace=False)
 
     def _show(self, xs: Bytes, ys: Bytes, pixels: Map) -> Examples:
         """Return images with their pixels moved, as tensors of the shape asked for."""

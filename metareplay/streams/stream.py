@@ -4,7 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+from metareplay.errors import InputError
 
 CHUNK = 256  # examples handed over at a time; the size makes no difference to the weights
 
@@ -73,6 +76,19 @@ class Stream(ABC):
         Args:
             start: The number of examples to skip; a run that is resumed has already learned them.
         """
+
+    def train(self, task: int) -> Examples:
+        """Return the training examples of one task, in the order in which they come.
+
+        By default the whole stream is read for them; override this if they can be had for less.
+
+        Args:
+            task: The number of the task, counted from 0.
+        """
+        found = [chunk for chunk in self.chunks() if chunk.task == task]
+        if not found:
+            raise InputError(f"task {task} has no training examples in this stream")
+        return Examples(torch.cat([chunk.xs for chunk in found]), torch.cat([chunk.ys for chunk in found]))
 
     @abstractmethod
     def test(self, task: int) -> Examples:

@@ -25,7 +25,7 @@ from metareplay.data import download
 from metareplay.experiments import Experiment, unpack
 from metareplay.paper.figures import FIGURES, PICTURES, full_runs
 from metareplay.paper.results import needed_runs, shown_cells
-from metareplay.paper.tables import TABLES
+from metareplay.paper.tables import SETTINGS, TABLES
 from metareplay.runners import Runner, Watcher, carry_out, threads
 from metareplay.streams import images as image_streams
 
@@ -138,6 +138,8 @@ def test_an_error_is_one_line_and_exit_code_two(words: list[str], message: str, 
 def test_a_miniature_of_everything_is_one_document_and_the_same_again(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name, value in {"test_share": 0.95, "resolution": 16}.items():  # one small training image of each character
+        monkeypatch.setitem(SETTINGS["omniglot"]["stream_options"], name, value)
     answer = call("paper", "all", *MINIATURE, "--json")
     assert answer.code == 0
     assert answer.err == "tables and pictures: paper/; records: runs/\n"

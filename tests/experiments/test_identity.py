@@ -53,8 +53,8 @@ def test_the_identity_of_a_learner_on_a_stream() -> None:
     assert (found.learner, found.settings, found.stream) == ("MER", learner.settings(), stream.settings())
     assert found.model == describe(learner.model)
     assert found == mr.Run(mer(seed=5), rotations(seed=2)).identity
-    more = mr.Run(mer(seed=5), rotations(seed=2), full_matrix=True, alignment=3, past="after")
-    assert more.identity == replace(found, full_matrix=True, alignment=3, past="after")
+    more = mr.Run(mer(seed=5), rotations(seed=2), full_matrix=True, training=True, alignment=3, past="after")
+    assert more.identity == replace(found, full_matrix=True, training=True, alignment=3, past="after")
     assert more.key == more.identity.key != found.key
 
 
@@ -62,3 +62,4 @@ def test_a_module_is_described_in_one_line() -> None:
     net = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
     expected = "Sequential( (0): Linear(in_features=4, out_features=3, bias=True) (1): ReLU() )"
     assert describe(net) == expected
+    assert describe(mr.networks.torch_default(net, 0)) == f"{expected} with first weights by torch's default"

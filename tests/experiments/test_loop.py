@@ -78,6 +78,22 @@ def test_the_full_matrix_has_all_of_it_and_the_same_where_both_have() -> None:
     assert (some.metrics, some.weights) == (full.metrics, full.weights)
 
 
+def test_training_accuracy_is_that_of_the_final_weights_on_what_was_learned() -> None:
+    learner, stream = mer(), rotations()
+    record = mr.run(learner, stream, training=True)
+    expected = []
+    for task in range(TASKS):
+        examples = stream.train(task)
+        assert len(examples) == EXAMPLES
+        expected.append(100 * (learner.predict(examples.xs) == examples.ys).double().mean().item())
+    assert record.training == expected
+    assert record.ta == pytest.approx(np.mean(expected))
+    plain = mr.run(mer(), rotations())
+    assert plain.weights == record.weights
+    assert plain.key != record.key
+    assert plain.training is None
+
+
 def test_a_run_is_a_plain_loop_over_the_stream() -> None:
     """Accuracies, weights and metrics worked out without Run."""
     record = mr.run(mer(), rotations(), full_matrix=True)

@@ -151,6 +151,17 @@ def test_the_key_depends_on(changes: dict[str, Any]) -> None:
     assert replace(RECORD, **changes).key != RECORD.key
 
 
+def test_training_accuracy_is_part_of_the_key_and_of_the_file_only_where_it_was_measured(tmp_path: Path) -> None:
+    trained = replace(RECORD, training=[40.0, 70.0])
+    assert trained.ta == 55
+    assert np.isnan(RECORD.ta)
+    assert trained.key != RECORD.key
+    assert "training" not in RECORD.to_json()
+    assert mr.Record.read(trained.write(tmp_path)) == trained
+    assert trained.identity.training
+    assert not RECORD.identity.training
+
+
 def test_the_key_depends_on_how_many_gradients_are_compared() -> None:
     assert ALIGNED.alignment is not None
     assert replace(ALIGNED, alignment=ALIGNED.alignment | {"mean": 7.0}).key == ALIGNED.key

@@ -9,6 +9,7 @@ from small_runs import ALIGNED, RECORD
 import metareplay as mr
 from metareplay.paper import figures
 from metareplay.paper.figures import FIGURES, PICTURES
+from metareplay.paper.plots import _devices
 from metareplay.paper.results import Result, results, shown_cells
 from metareplay.paper.tables import TABLES, PaperTable
 
@@ -54,6 +55,23 @@ def test_panels_of_tasks_are_called_by_the_learner(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(figures, "plot_matrices", lambda records, *_: drawn.extend(records))
     figures.draw_tasks(found(figures.full_runs(), RECORD), tmp_path / "picture.png")
     assert drawn == ["Online", "GEM", "ER", "MER"]
+
+
+def test_every_method_on_omniglot_is_drawn_with_its_accuracies_and_its_time(tmp_path: Path) -> None:
+    table = figures.omniglot_runs()
+    assert {cell.metric for cell in table.cells} == {"ra"}
+    assert all(cell.experiment.training for cell in table.cells)
+    assert {"MER (algorithm 1) 500", "GEM 5120", "Online", "EWC"} <= {cell.row for cell in table.cells}
+    seeds = [
+        replace(RECORD, training=[80.0 + seed, 60.0], seconds={"learn": 100.0 + seed}, versions={"gpu": "a GPU"})
+        for seed in range(3)
+    ]
+    ours = results(table, 3, iter(seeds * len(table.cells)))
+    figures.draw_omniglot(ours, tmp_path / "picture.png")
+    assert min(size(tmp_path / "picture.png")) > 500
+    assert _devices(ours) == "on a GPU"
+    plain = results(table, 1, iter([RECORD] * len(table.cells)))
+    assert _devices(plain) == f"on one core of {RECORD.versions['processor']}"
 
 
 def test_dot_products_are_those_of_rotations_if_there_are_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,12 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from small_runs import instead_of_mnist
 
+import metareplay as mr
 from metareplay.experiments import Experiment
 from metareplay.experiments.metrics import Metrics
 from metareplay.experiments.names import LEARNERS_BY_NAME
@@ -17,7 +19,7 @@ every_table = pytest.mark.parametrize("name", TABLES)
 CELLS = {
     "table-1": 36,
     "table-2": 36,
-    "table-3": 18,
+    "table-3": 36,
     "table-4": 6,
     "table-5": 5,
     "table-6": 90,
@@ -26,7 +28,10 @@ CELLS = {
     "table-9": 45,
     "variants": 8,
     "table-4-after": 6,
+    "table-3-omniglot": 72,
+    "table-3-printed": 60,
 }
+OMNIGLOT = ("table-3-omniglot", "table-3-printed")
 COMPARED = ("table-4", "table-4-after")  # tables of dot products
 Row = tuple[str, str, int | None, str]
 UNEVEN: dict[Row, float] = {("table-2", "MER", 200, "MNIST Permutations"): 1.0}  # LA + BTI - RA in print
@@ -71,8 +76,9 @@ def test_notes_are_sentences_said_once(name: str) -> None:
 
 def test_no_two_tables_are_called_the_same() -> None:
     assert list(TABLES) == [*(f"table-{number}" for number in range(1, 10)), *OBSERVATIONS]
-    assert OBSERVATIONS == ("variants", "table-4-after")
-    assert len({make().title for make in TABLES.values()}) == 11
+    assert OBSERVATIONS[:2] == ("variants", "table-4-after")
+    assert OBSERVATIONS[2:] == OMNIGLOT
+    assert len({make().title for make in TABLES.values()}) == 13
 
 
 def test_a_few_numbers_are_where_the_paper_has_them() -> None:
@@ -80,6 +86,8 @@ def test_a_few_numbers_are_where_the_paper_has_them() -> None:
     assert found["table-1", "EWC", None, "MNIST Permutations", "bti"] == (-13.32, 2.24)
     assert found["table-2", "GEM", 200, "MNIST Rotations", "la"] == (85.40, 0.53)
     assert found["table-3", "MER", 5120, "Many Permutations", "bti"] == (3.08, 0.31)
+    assert found["table-3", "GEM", 5120, "Omniglot", "bti"] == (14.19, 0.19)
+    assert found["table-3", "MER", 500, "Omniglot", "ra"] == (32.05, 0.69)
     assert found["table-4", "ER", 5120, "MNIST Rotations", "alignment"] == (-1.652, 0.082)
     assert found["table-5", "GEM", 5120, "MNIST Rotations", "fti"] == (65.96, 1.67)
     assert found["table-6", "GEM with Reservoir Sampling", 500, "MNIST Rotations", "ra"] == (77.26, 2.09)
@@ -90,6 +98,10 @@ def test_a_few_numbers_are_where_the_paper_has_them() -> None:
 
 def test_only_these_cells_are_empty() -> None:
     empty = [(t.name, c.model, c.memory, c.column, c.metric) for t, c in every_cell() if c.published is None]
+    ours = [(t.name, c.model, c.memory, c.column, c.metric) for t, c in every_cell() if c.ours]
+    assert ours[:3] == [("table-3", "GEM", 500, "Omniglot", metric) for metric in ("ra", "la", "bti")]
+    assert {row[0] for row in ours[3:]} == set(OMNIGLOT)
+    empty = [row for row in empty if row not in ours]
     independent = [("table-1", "Independent", None, f"MNIST {what}", "bti") for what in ("Rotations", "Permutations")]
     rows = [cell.model for cell in TABLES["table-6"]().cells if cell.memory == 200][::3]
     assert empty == independent + [("table-6", row, 200, "Many Permutations", "ra") for row in rows]
@@ -100,6 +112,8 @@ def test_only_these_cells_are_empty() -> None:
 def test_learned_and_backward_make_retained(name: str) -> None:
     rows: dict[tuple[str, int | None, str], dict[str, float]] = defaultdict(dict)
     for cell in TABLES[name]().cells:
+        if cell.ours:
+            continue
         mean = 0.0 if cell.published is None else cell.published.mean  # of Independent's BTI
         rows[cell.model, cell.memory, cell.column][cell.metric] = mean
     for key, row in rows.items():
@@ -148,7 +162,8 @@ def test_beside_table_4_the_past_is_taken_after_the_update_and_nothing_else_diff
 def test_columns_metrics_and_seeds() -> None:
     known = {f.name for f in fields(Metrics)}
     for table, cell in every_cell():
-        assert cell.metric in ({"alignment"} if table.name in COMPARED else known)
+        assert cell.metric in ({"alignment"} if table.name in COMPARED else known | {"ta"})
+        assert cell.metric != "ta" or cell.experiment.training
         if table.name in ("table-7", "table-8", "table-9"):
             assert cell.column in ("Original", "Same Seeds", "Different Seeds")
         else:
@@ -175,6 +190,11 @@ def test_no_default_decides() -> None:
     for experiment in different_experiments():
         assert experiment.options.keys() == {f.name for f in fields(LEARNERS_BY_NAME[experiment.learner])} - elsewhere
         assert experiment.tasks is not None
+        if experiment.stream == "omniglot":
+            own = {f.name for f in fields(mr.Omniglot)} - {"tasks", "seed", "characters", "examples", "test_examples"}
+            assert experiment.stream_options.keys() == own
+            assert experiment.network.keys() == {"norm", "init"}
+            continue
         assert experiment.examples is not None
         assert experiment.tasks * experiment.examples == 20_000
 
@@ -182,13 +202,33 @@ def test_no_default_decides() -> None:
 def test_every_experiment_builds(monkeypatch: pytest.MonkeyPatch) -> None:
     instead_of_mnist(monkeypatch)
     for experiment in different_experiments():
-        learner, stream = replace(experiment, hidden=(2, 2), examples=1).build()
+        small: dict[str, Any] = {} if experiment.stream == "omniglot" else {"hidden": (2, 2)}
+        learner, stream = replace(experiment, examples=1, **small).build()
         assert type(learner) is LEARNERS_BY_NAME[experiment.learner]
-        assert experiment.options.items() <= learner.settings().items()
+        assert experiment.options.items() <= (learner.settings() | {"steps": getattr(learner, "steps", 1)}).items()
         assert stream.tasks == experiment.tasks
         if learner.own_memory is not None:
             assert learner.own_memory.capacity == experiment.memory
             assert type(learner.own_memory).__name__.lower() == experiment.memory_kind
+
+
+def test_omniglot_has_the_command_that_the_guide_gives() -> None:
+    cells = {cell.row: cell for cell in TABLES["table-3"]().cells if cell.column == "Omniglot"}
+    options = best("mer", "omniglot", 5120)
+    assert (
+        cells["MER 5120"].experiment.key
+        == Experiment(stream="omniglot", memory=5120, options=options, training=True).key
+    )
+
+
+def test_the_printed_network_has_no_norm_and_each_variant_changes_one_thing() -> None:
+    models = {cell.model: cell.experiment for cell in TABLES["table-3-printed"]().cells if cell.memory in (None, 500)}
+    printed = models["MER, as printed"]
+    assert printed.network == {"norm": None, "init": "default"}
+    assert models["MER, Glorot"] == replace(printed, network={"norm": None, "init": "glorot"})
+    assert models["MER, BatchNorm"] == replace(printed, network={"norm": "batch", "init": "default"})
+    assert models["MER, clip 2"] == replace(printed, options=printed.options | {"clip": 2.0})
+    assert models["Online, clip 5"].options == models["Online, as printed"].options | {"clip": 5.0}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

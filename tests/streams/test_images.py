@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from metareplay.data import Bytes, Images
 from metareplay.errors import InputError
-from metareplay.streams import CHUNK, ManyPermutations, Permutations, Rotations
+from metareplay.streams import CHUNK, ManyPermutations, Permutations, Rotations, Stream
 from metareplay.streams import images as image_streams
 from metareplay.streams.images import ImageStream, Map
 
@@ -48,6 +48,15 @@ def test_chunks_give_every_task_its_examples_in_order(kind: type[ImageStream]) -
     xs, ys, tasks = rows(stream)
     assert (xs.shape, xs.dtype.name, ys.shape, ys.dtype.name) == ((900, 784), "uint8", (900,), "int64")
     assert stream.total == len(tasks) == 900
+
+
+@every_stream
+def test_the_training_examples_of_a_task_are_those_of_its_chunks(kind: type[ImageStream]) -> None:
+    stream = kind(3, 300, images=IMAGES)
+    for task in range(3):
+        found, collected = stream.train(task), Stream.train(stream, task)
+        assert torch.equal(found.xs, collected.xs)
+        assert torch.equal(found.ys, collected.ys)
 
 
 @every_stream

@@ -39,6 +39,15 @@ def table(chunks: Iterator[Chunk]) -> list[tuple[list[float], int, int]]:
 
 
 @pytest.mark.parametrize("way", range(4))
+def test_the_training_examples_of_a_task_are_collected_from_the_chunks(way: int) -> None:
+    found = every_way(XS, YS, TASKS)[way].train(0)
+    assert torch.equal(found.xs, XS[[0, 1, 5]])
+    assert found.ys.tolist() == [0, 1, 2]
+    with pytest.raises(InputError, match="task 7 has no training examples in this stream"):
+        every_way(XS, YS, TASKS)[way].train(7)
+
+
+@pytest.mark.parametrize("way", range(4))
 def test_chunks_follow_the_examples_and_end_with_a_task(way: int) -> None:
     chunks = list(every_way(XS, YS, TASKS)[way].chunks())
     assert [(chunk.task, chunk.ys.tolist()) for chunk in chunks] == [(0, [0, 1]), (1, [2, 0, 1]), (0, [2])]

@@ -71,6 +71,8 @@ class FleetRunner(Runner):
         try:
             if experiment.alignment:
                 raise InputError("a fleet does not compare gradients: leave alignment out, or use --on threads")
+            if experiment.training:
+                raise InputError("a fleet does not measure training accuracy: leave it out, or use --on threads")
             learner, stream = replace(experiment, engine="torch").build()
             Terms.of(learner)
             return chain_of(learner).widths, stream.tasks, stream.total

@@ -47,6 +47,8 @@ class Terms:
         if learner.loss is not None and LossKind.of(learner.loss) is not LossKind.CROSS_ENTROPY:
             raise InputError("a fleet learns with cross-entropy: leave the loss out, or use --on threads")
         match learner:
+            case Online(steps=steps) if steps > 1:
+                raise InputError(f"a fleet takes Online with steps=1, not steps={steps}: use --on threads")
             case Online():
                 return Terms(
                     memory=0, drawn=0, copies=1, batches=1, place=Place.FIRST, odds=1, rate=learner.lr,
