@@ -1,5 +1,6 @@
 """`metareplay paper`: the paper's tables and figures, our numbers beside theirs."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ from metareplay.cli.console import aside, print_json, print_table, remark, shown
 from metareplay.cli.display import paper_table
 from metareplay.cli.places import Jobs, On, runner_at
 from metareplay.cli.progress import bars
+from metareplay.engines.choose import check_engine
 from metareplay.errors import MetareplayError
 from metareplay.paper.reproduce import Wanted, as_json, pack_records, titles, write, write_page
 from metareplay.paper.results import summary
@@ -22,6 +24,9 @@ def paper(
     ] = None,
     on: On = "threads",
     jobs: Jobs = "auto",
+    engine: Annotated[
+        str, typer.Option(help="What does the arithmetic of new runs: auto, torch, cpu or cuda.")
+    ] = "auto",
     records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
     out: Annotated[Path, typer.Option(help="Folder for tables (Markdown, CSV, JSON) and pictures.")] = Path("paper"),
     only_records: Annotated[
@@ -49,9 +54,10 @@ def paper(
     if only_records:
         found = wanted.results(wanted.recorded(records))
     else:
-        runner = runner_at(on, jobs, rest_on_threads=True)
+        runner, name = runner_at(on, jobs, rest_on_threads=True), check_engine(engine)
+        experiments = [replace(one, engine=name) for one in wanted.experiments]
         with bars(aside) as watcher:
-            found = wanted.results(runner.run(wanted.experiments, records, fresh=fresh, watcher=watcher))
+            found = wanted.results(runner.run(experiments, records, fresh=fresh, watcher=watcher))
     for trouble in write(found, out):
         remark(trouble)
     for one in found:

@@ -18,7 +18,7 @@ from metareplay.runners.runner import SILENT, Runner, Watcher, carry_out, finish
 
 LOOK: Final = 0.1  # seconds after which Ctrl-C is noticed
 GPU_JOBS: Final = 8  # runs at a time on a GPU: beside one run, each further one costs little
-RATES: Final = {"lr", "strength"}  # options that may differ between runs that take their steps together
+FREE: Final = {"lr", "strength", "clip"}  # options whose values may differ between runs that take steps together
 
 
 @final
@@ -110,9 +110,12 @@ def _formations(experiments: Sequence[Experiment], jobs: int) -> dict[str, Forma
 
 
 def _shape(experiment: Experiment) -> str:
-    """Return what runs have in common that can take their steps together: everything but the seed and the rates."""
-    options = {name: value for name, value in experiment.options.items() if name not in RATES}
-    return repr(replace(experiment, seed=0, memory=0, options=options))
+    """Return what runs have in common that can take their steps together: all but seeds, rates and first weights."""
+    options = {
+        name: name if name in FREE and value is not None else value for name, value in experiment.options.items()
+    }
+    network = {name: value for name, value in experiment.network.items() if name != "init"}
+    return repr(replace(experiment, seed=0, memory=0, options=options, network=network))
 
 
 def _tell(watcher: Watcher, experiment: Experiment, work: Future[Record]) -> None:

@@ -6,7 +6,6 @@ of a plan lie on the device before it begins, so that nothing is copied to the d
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import final
 
 import torch
@@ -21,7 +20,7 @@ from metareplay.engines.cuda.formation import Formation, Place, SideBySide
 from metareplay.engines.cuda.gradients import GroupGradients
 from metareplay.engines.cuda.graphs import Recorder, exclusive
 from metareplay.engines.cuda.lockstep import Lockstep, Terms, can_chain
-from metareplay.engines.cuda.rewrite import streamlined, streamlined_loss
+from metareplay.engines.cuda.rewrite import streamlined, streamlined_objective
 from metareplay.engines.cuda.trial import lockstep_fails, obstacle
 from metareplay.engines.engine import Engine, Gradients, Outcome
 from metareplay.engines.objective import Objective, Supervised
@@ -154,8 +153,8 @@ class CudaEngine(Engine):
             return "the optimizer keeps moments"
         if objective.stores:
             return f"the objective fills the column {objective.stores[0]!r} as examples arrive"
-        if isinstance(objective, Supervised) and objective.by_task:
-            return "the loss is balanced over tasks"
+        if isinstance(objective, Supervised) and objective.by_task and streamlined_objective(objective) is objective:
+            return "a loss other than cross-entropy is balanced over tasks"
         if not all(isinstance(table.column(name), TensorColumn) for name in table.names):
             return "the memory is not on the GPU"
         return None
@@ -196,10 +195,6 @@ class CudaEngine(Engine):
 
 def _rewritten(given: Problem, fewer_kernels: bool) -> list[Problem]:
     """Return what to try: module and loss rewritten so that a step takes fewer kernels, then both as they are."""
-    objective = given.objective
-    if isinstance(objective, Supervised):
-        criterion = streamlined_loss(objective.criterion)
-        objective = objective if criterion is objective.criterion else replace(objective, criterion=criterion)
-    model = streamlined(given.model)
+    objective, model = streamlined_objective(given.objective), streamlined(given.model)
     same = model is given.model and objective is given.objective
     return [given] if same or not fewer_kernels else [Problem(model, objective), given]

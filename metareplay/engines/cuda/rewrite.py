@@ -1,6 +1,7 @@
 """Rewrite a module and its loss so that a step on one example takes few kernels. Both versions share all parameters."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, final
 
@@ -8,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from metareplay._core.columns import Columns
 from metareplay.engines.chain import hooked
+from metareplay.engines.objective import Objective, Supervised, forward
 from metareplay.networks import MultiHead, TaskModule
 
 POOLS = (2, 4)  # sizes of pooling windows that our kernels support: Triton's blocks are powers of two
@@ -40,6 +43,39 @@ def streamlined_loss(loss: Loss) -> Loss:
         loss: The loss, a function of outputs and labels.
     """
     return _cross_entropy if loss is functional.cross_entropy and find_spec("triton") is not None else loss
+
+
+def streamlined_objective(objective: Objective) -> Objective:
+    """Return an objective that computes the same with fewer kernels; one that is not known is returned as it is.
+
+    Args:
+        objective: What steps minimise.
+    """
+    if not isinstance(objective, Supervised):
+        return objective
+    if objective.by_task:
+        plain = objective.criterion is functional.cross_entropy and objective.penalty is None
+        return BalancedCrossEntropy(objective.clip) if plain else objective
+    criterion = streamlined_loss(objective.criterion)
+    return objective if criterion is objective.criterion else replace(objective, criterion=criterion)
+
+
+@final
+class BalancedCrossEntropy(Objective):
+    """Minimise the sum over the tasks in a batch of each task's mean cross-entropy, without asking which tasks occur.
+
+    Args:
+        clip: Scale any gradient with a larger norm down to this norm; None for no limit.
+    """
+
+    def __init__(self, clip: float | None) -> None:
+        self.clip = clip
+
+    def loss(self, model: nn.Module, examples: Columns) -> Tensor:
+        """Return the losses of all examples, each divided by the number of examples of its task."""
+        tasks = examples["task"]
+        each = functional.cross_entropy(forward(model, examples["x"], tasks), examples["y"], reduction="none")
+        return (each / (tasks[:, None] == tasks).sum(1)).sum()
 
 
 def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -69,8 +69,6 @@ FALLEN = {
     "er-adam": "the optimizer keeps moments",
     "er-rmsprop": "the optimizer keeps moments",
     "er-tasks-ring": "the optimizer keeps moments",
-    "er-tasks": "the loss is balanced over tasks",
-    "er-tasks-heads": "the loss is balanced over tasks",
 }
 
 
