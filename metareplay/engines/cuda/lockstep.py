@@ -1,5 +1,6 @@
 """Several runs of one convolutional network, or a single one, that take every step together."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +28,7 @@ PARTS: Final = 16  # the most programs that share a sum: more of them would leav
 BLOCK: Final = 1024  # weights that one program copies or checks
 VALUES: Final = 2048  # pixels of all channels that one program finishes, where channels need not stay together
 ROOM: Final = 2**18  # planned steps per run that there is room for at first
+AHEAD: Final = 128  # steps, about 10 ms, after which the host looks whether the device keeps up
 LONGEST: Final = 256  # steps in one graph: thousands of kernels, captured in a second
 Kind = tuple[int, ...]  # the lengths of an example's batches
 PRECISION: Final = "tf32x3"  # three tf32 products give the digits of a float32 one
@@ -135,6 +137,7 @@ class Lockstep:
         self._squares = zeros(size, self._programs)
         self._graphs: dict[object, Work] = {}
         self._patience = Patience()
+        self._pace = _Pace(device)
         self._make_room(ROOM)
 
     def _zeros(self, *shape: int, kind: torch.dtype = torch.float32) -> Tensor:
@@ -201,6 +204,7 @@ class Lockstep:
                     self._runs.active.copy_(whole * mask.to(self._device))
                 for _ in range(times):
                     self._example(kind)
+                    self._pace.after(sum(kind))
                 if split:
                     taking = mask.to(self._device)
                     whole.mul_(torch.where(taking > 0, self._runs.active, 1))
@@ -340,6 +344,35 @@ class Lockstep:
         k.update[grid](
             *given, self._clips, step, padded=power_of_2(self._programs), clipped=terms.clipped, **common, **planned
         )
+
+
+@final
+class _Pace:
+    """Keep the host only a little ahead of the device.
+
+    Whatever makes the device wait for all work, in any thread, takes as long as the work that was asked for ahead.
+
+    Args:
+        device: The GPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_gpu, self._steps = device.type == "cuda", 0
+        self._asked: deque[torch.cuda.Event] = deque()
+
+    def after(self, steps: int) -> None:
+        """Wait, once some more steps have been asked for, until only the latest of them are still to be done.
+
+        Args:
+            steps: How many steps have been asked for.
+        """
+        self._steps += steps
+        if self._on_gpu and self._steps >= AHEAD:
+            self._steps = 0
+            self._asked.append(torch.cuda.Event())
+            self._asked[-1].record()
+            if len(self._asked) > 2:
+                self._asked.popleft().synchronize()
 
 
 def can_chain(device: torch.device) -> bool:
