@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from typing import Final, Literal, get_args, overload
 
-import torch
 from torch import nn
 
 from metareplay._core.checks import check_count, whole
 from metareplay.errors import InputError
 from metareplay.networks.by_task import MultiHead
-from metareplay.networks.initial import glorot, torch_default
+from metareplay.networks.initial import glorot, linear, torch_default, undrawn
 
 Norm = Literal["group", "batch"]
 Init = Literal["glorot", "default"]
@@ -43,6 +42,7 @@ def omniglot_cnn(
     Inputs are grey images of 28x28 pixels, of shape (1, 28, 28). The paper mentions no normalisation, but the network
     without it often stops learning for good at the paper's rates.
 
+    >>> import torch
     >>> omniglot_cnn(classes=20)(torch.zeros(2, 1, 28, 28)).shape
     torch.Size([2, 20])
     >>> omniglot_cnn(classes=(20, 55), norm="group")(torch.zeros(2, 1, 28, 28), torch.tensor([0, 1])).shape
@@ -69,16 +69,15 @@ def omniglot_cnn(
     if whole("resolution", resolution) < SMALLEST:
         raise InputError(f"resolution={resolution}: the network halves images four times; use {SMALLEST} or more")
     features = FILTERS * (resolution // SMALLEST) ** 2
-    with torch.random.fork_rng(devices=[]):  # the weights drawn here are replaced, so the global generator stays
-        layers: list[nn.Module] = []
-        for channels in (1, FILTERS, FILTERS, FILTERS):
-            layers += [nn.Conv2d(channels, FILTERS, 3, padding=1), *_norm(norm), nn.ReLU(), nn.MaxPool2d(2)]
-        layers.append(nn.Flatten())
-        net: nn.Sequential | MultiHead
-        if isinstance(classes, Sequence):
-            net = MultiHead(nn.Sequential(*layers), features, classes)
-        else:
-            net = nn.Sequential(*layers, nn.Linear(features, classes))
+    layers: list[nn.Module] = []
+    for channels in (1, FILTERS, FILTERS, FILTERS):
+        layers += [undrawn(nn.Conv2d, channels, FILTERS, 3, padding=1), *_norm(norm), nn.ReLU(), nn.MaxPool2d(2)]
+    layers.append(nn.Flatten())
+    net: nn.Sequential | MultiHead
+    if isinstance(classes, Sequence):
+        net = MultiHead(nn.Sequential(*layers), features, classes)
+    else:
+        net = nn.Sequential(*layers, linear(features, classes))
     return glorot(net, seed) if init == "glorot" else torch_default(net, seed)
 
 
@@ -94,6 +93,7 @@ def nature_cnn(seed: int = 0, *, actions: int = 3, frames: int = 4) -> nn.Sequen
 
     Inputs are the last frames of a game, of shape (frames, 84, 84).
 
+    >>> import torch
     >>> nature_cnn(actions=6)(torch.zeros(2, 4, 84, 84)).shape
     torch.Size([2, 6])
 
@@ -104,9 +104,11 @@ def nature_cnn(seed: int = 0, *, actions: int = 3, frames: int = 4) -> nn.Sequen
     """
     check_count("actions", actions, "a network needs at least one output")
     check_count("frames", frames, "an input has at least one frame")
-    with torch.random.fork_rng(devices=[]):  # the weights drawn here are replaced, so the global generator stays
-        net = nn.Sequential(
-            nn.Conv2d(frames, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(), nn.Conv2d(64, 64, 3, 1),
-            nn.ReLU(), nn.Flatten(), nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, actions),
-        )  # fmt: skip
+    first, second, third = (
+        undrawn(nn.Conv2d, *sizes) for sizes in ((frames, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1))
+    )
+    net = nn.Sequential(
+        first, nn.ReLU(), second, nn.ReLU(), third, nn.ReLU(),
+        nn.Flatten(), linear(3136, 512), nn.ReLU(), linear(512, actions),
+    )  # fmt: skip
     return glorot(net, seed)

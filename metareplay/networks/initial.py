@@ -75,15 +75,29 @@ def torch_default(net: Net, seed: int) -> Net:
     return net
 
 
+def undrawn(kind: Callable[..., nn.Module], *sizes: int, **options: int) -> nn.Module:
+    """Make a layer whose weights are not drawn yet.
+
+    Torch's global generator is not touched, not even to restore it: in several threads at once, reading its state can
+    block all of them for ever.
+
+    Args:
+        kind: The layer's class.
+        sizes: Its sizes.
+        options: Its options.
+    """
+    made: nn.Module = nn.utils.skip_init(kind, *sizes, device=torch.empty(0).device, **options)
+    return made
+
+
 def linear(inputs: int, outputs: int) -> nn.Module:
-    """Make a linear layer without advancing torch's global generator; its weights are to be drawn anew.
+    """Make a linear layer whose weights are not drawn yet.
 
     Args:
         inputs: The number of inputs.
         outputs: The number of outputs.
     """
-    with torch.random.fork_rng(devices=[]):
-        return nn.Linear(inputs, outputs)
+    return undrawn(nn.Linear, inputs, outputs)
 
 
 def _redraw(net: Net, draw: Callable[[Tensor], object]) -> Net:

@@ -5,7 +5,15 @@ import pytest
 import torch
 from torch import nn
 
-from metareplay.networks import glorot, mlp, uniform_by_fan_in
+from metareplay.networks import (
+    glorot,
+    mlp,
+    nature_cnn,
+    omniglot_cnn,
+    separate_mlps,
+    task_input_mlp,
+    uniform_by_fan_in,
+)
 
 
 def test_first_weights_are_glorot_uniform_and_biases_zero() -> None:
@@ -25,6 +33,26 @@ def test_the_seed_decides_and_the_global_generator_is_left_alone() -> None:
     assert torch.equal(one[1].weight, same[1].weight)  # type: ignore[arg-type]
     assert not torch.equal(one[1].weight, other[1].weight)  # type: ignore[arg-type]
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_networks_are_made_without_reading_the_global_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lock is taken while Python's own lock is held, so several threads that read its state may wait for ever."""
+
+    def unasked(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(torch.random, "fork_rng", unasked)
+    monkeypatch.setattr(torch, "get_rng_state", unasked)
+    state = torch.default_generator.get_state()
+    made: list[nn.Module] = [
+        mlp(4, (3,), 2),
+        omniglot_cnn(classes=(3, 4), norm="batch"),
+        omniglot_cnn(init="default"),
+        nature_cnn(),
+    ]
+    made += [separate_mlps(4, (3,), 2, tasks=2), task_input_mlp(4, (3,), 2, tasks=2)]
+    assert torch.equal(torch.default_generator.get_state(), state)
+    assert all(torch.isfinite(value).all() for net in made for value in net.parameters())
 
 
 @pytest.mark.parametrize("layer", [nn.Linear(400, 30), nn.Conv2d(16, 60, 5)])

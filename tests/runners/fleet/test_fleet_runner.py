@@ -80,6 +80,8 @@ def test_without_a_rest_what_cannot_fly_is_refused(small: Experiment, tmp_path: 
         FleetRunner("cpu").run([small, gem], tmp_path)
     with pytest.raises(mr.InputError, match="does not compare gradients"):
         FleetRunner("cpu").run([small, compared], tmp_path)
+    with pytest.raises(mr.InputError, match="does not measure training accuracy"):
+        FleetRunner("cpu").run([small, replace(small, training=True)], tmp_path)
     assert not list(tmp_path.iterdir())  # nothing was flown
 
 
