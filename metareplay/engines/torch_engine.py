@@ -1,6 +1,7 @@
 """The plain engine: torch autograd, any module, any objective, any device. It defines what a plan means."""
 
 import math
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import final
@@ -38,15 +39,55 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def own_randomness(device: torch.device) -> Iterator[torch.Generator]:
+def own_randomness(device: torch.device) -> Iterator["Randomness"]:
     """Lend the generator that layers such as dropout use on this device; afterwards restore its state."""
-    cuda = device.type == "cuda"
-    generator = torch.cuda.default_generators[device.index or 0] if cuda else torch.default_generator
-    state = generator.get_state()
+    randomness = Randomness(device)
+    state = randomness.state()
     try:
-        yield generator
+        yield randomness
     finally:
-        generator.set_state(state)
+        randomness.restore(state)
+
+
+@final
+class Randomness:
+    """Seed and restore torch's generator for a device, in one thread at a time.
+
+    Two threads that do this at the same moment can wait for each other for ever: torch's generator holds a lock of its
+    own while it reads its state, and if Python then collects garbage, another thread may go on and wait for that lock.
+
+    Args:
+        device: The device whose generator it is.
+    """
+
+    _one_at_a_time = threading.Lock()
+
+    def __init__(self, device: torch.device) -> None:
+        cuda = device.type == "cuda"
+        self._generator = torch.cuda.default_generators[device.index or 0] if cuda else torch.default_generator
+
+    def state(self) -> Tensor:
+        """Return the generator's state."""
+        with self._one_at_a_time:
+            return self._generator.get_state()
+
+    def restore(self, state: Tensor) -> None:
+        """Restore a state.
+
+        Args:
+            state: What `state` returned.
+        """
+        with self._one_at_a_time:
+            self._generator.set_state(state)
+
+    def seed(self, word: int) -> None:
+        """Start from a seed.
+
+        Args:
+            word: The seed.
+        """
+        with self._one_at_a_time:
+            self._generator.manual_seed(word)
 
 
 @contextmanager
@@ -90,11 +131,11 @@ class TorchEngine(Engine):
 
     def execute(self, plan: Plan, table: Table, objective: Objective) -> Outcome:
         """Learn example by example; an example that cannot be learned is undone."""
-        with self.learning() as generator:
+        with self.learning() as randomness:
             for i in range(len(plan)):
                 undo = self._remember(objective)
                 try:
-                    generator.manual_seed(self.draws.word(Purpose.MODULE, plan.first + i))
+                    randomness.seed(self.draws.word(Purpose.MODULE, plan.first + i))
                     self._arrive(plan.incoming + i, table, objective)
                     self._learn(plan, i, table, objective)
                 except BaseException as error:
@@ -153,8 +194,8 @@ class TorchEngine(Engine):
     def gradients(self, table: Table, groups: list[Ints], objective: Objective, example: int) -> Gradients:
         """Make one forward and backward pass per group."""
         found = []
-        with self.learning() as generator:
-            generator.manual_seed(self.draws.word(Purpose.MODULE, example))
+        with self.learning() as randomness:
+            randomness.seed(self.draws.word(Purpose.MODULE, example))
             for rows in groups:
                 self._by_autograd(table, rows, objective)
                 found.append(self.weights.gradient.clone())
@@ -182,7 +223,7 @@ class TorchEngine(Engine):
             self.optimizer.load_state_dict(whole)
 
     @contextmanager
-    def learning(self) -> Iterator[torch.Generator]:
+    def learning(self) -> Iterator[Randomness]:
         """Prepare for learning (training mode, gathered gradients, full float32) and lend the random generator."""
         self.weights.check()
         self.weights.gather_gradient()
@@ -193,9 +234,9 @@ class TorchEngine(Engine):
             torch.enable_grad(),
             few_threads(self.weights),
             full_precision(self.weights.device),
-            own_randomness(self.weights.device) as generator,
+            own_randomness(self.weights.device) as randomness,
         ):
-            yield generator
+            yield randomness
 
     def healthy(self) -> bool:
         """Return whether weights, statistics and moments are all finite."""

@@ -110,7 +110,7 @@ class CudaEngine(Engine):
         def make(size: int) -> Lockstep:
             return Lockstep(net, terms, size, recorder, device, chained=can_chain(device))
 
-        with recorder.aside(), exclusive:
+        with recorder.aside():
             fails = lockstep_fails(make(1), self._plain, plan, table, objective)
         if fails:
             self._leave()

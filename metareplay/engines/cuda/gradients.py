@@ -14,7 +14,7 @@ from metareplay.engines.cuda.graphs import Recorder, Work
 from metareplay.engines.cuda.rewrite import streamlined
 from metareplay.engines.inputs import gather
 from metareplay.engines.objective import Objective
-from metareplay.engines.torch_engine import TorchEngine
+from metareplay.engines.torch_engine import Randomness, TorchEngine
 
 OFTEN: Final = 3  # groups of a size before a graph is made for it
 ALIKE: Final = 1e-3  # how far a replay may differ from torch, as a share of the gradient's length
@@ -90,11 +90,11 @@ class GroupGradients:
             gradient.copy_(torch.where(torch.isfinite(loss), flat, torch.nan))
 
         try:
-            generator = torch.cuda.default_generators[weights.device.index or 0]
-            before = generator.get_state()
+            randomness = Randomness(weights.device)
+            before = randomness.state()
             expected = self._by_torch(rows)
             work()
-            if not torch.equal(before, generator.get_state()) or next(weights.module.buffers(), None) is not None:
+            if not torch.equal(before, randomness.state()) or next(weights.module.buffers(), None) is not None:
                 return False  # the module draws random numbers, or keeps statistics
             graph = self._recorder.record(work)
             graph()

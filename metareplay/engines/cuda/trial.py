@@ -12,10 +12,11 @@ from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay._core.weights import Weights
 from metareplay.engines.cuda.batches import Batches, PlannedRows
+from metareplay.engines.cuda.graphs import exclusive
 from metareplay.engines.cuda.lockstep import Job, Lockstep
 from metareplay.engines.cuda.pieces import pieces
 from metareplay.engines.objective import QuadraticPenalty, Supervised
-from metareplay.engines.torch_engine import TorchEngine
+from metareplay.engines.torch_engine import Randomness, TorchEngine
 
 STEPS: Final = 8  # that lockstep and torch are compared on, at least
 ALIKE = 1e-2  # how far a replay may differ from stepping, as a share of the distance that the weights moved
@@ -40,11 +41,11 @@ def obstacle(batches: Batches, plan: Plan, table: Table, given: Batches) -> str 
     batches.open()
     places = [buffer.data_ptr() for buffer in weights.module.buffers()]
     try:
-        generator = _generator(weights.theta.device)
-        before = generator.get_state()
+        randomness = Randomness(weights.theta.device)
+        before = randomness.state()
         batches.run(piece, rows, batches.eager(piece))
         stepped = weights.theta.clone()
-        if not torch.equal(before, generator.get_state()):
+        if not torch.equal(before, randomness.state()):
             return "the module draws random numbers"
         if places != [buffer.data_ptr() for buffer in weights.module.buffers()]:
             return "the module replaces its buffers"
@@ -83,7 +84,8 @@ def lockstep_fails(lockstep: Lockstep, plain: TorchEngine, plan: Plan, table: Ta
     start = theta.clone()
     try:
         exact = TorchEngine(Weights(deepcopy(plain.weights.module).double()), plain.draws)
-        learned = exact.execute(few, table, _in_double(objective)).learned
+        with exclusive:
+            learned = exact.execute(few, table, _in_double(objective)).learned
         expected = exact.weights.theta.float()
         same = lockstep.execute([Job(plain.weights, few, table, objective)]) == [learned]
         return not same or not alike(theta, expected, start)
@@ -147,7 +149,3 @@ def first_cause(error: BaseException) -> str:
     while error.__context__ is not None:
         error = error.__context__
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def _generator(device: torch.device) -> torch.Generator:
-    return torch.cuda.default_generators[device.index or 0] if device.type == "cuda" else torch.default_generator
