@@ -36,7 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
             "pixels": "grey",
             "labels": "alphabet",
         },
-        "network": {"norm": "group", "init": "glorot"},
+        "network": {"norm": "group", "init": "default"},
         "training": True,
     },
 }
@@ -141,9 +141,9 @@ MODELS = {
     "MER (algorithm 7)": _Model("mer-current-rate", "reservoir"),
 }
 OMNIGLOT_MODELS = MODELS | {
-    f"{name}, {steps} steps per example": _Model(learner, options={"steps": steps})
+    f"{name}, {steps} steps per example": _Model(learner, options={"steps": steps}, network=network)
     for name, learner in (("Online", "online"), ("EWC", "ewc"))
-    for steps in (10, 100)
+    for steps, network in ((10, None), (100, {"init": "glorot"}))
 }
 CHANGES: dict[str, dict[str, Options]] = {  # what is changed in the network that the paper prints, or in its training
     "as printed": {},
@@ -151,6 +151,7 @@ CHANGES: dict[str, dict[str, Options]] = {  # what is changed in the network tha
     "clip 2": {"options": {"clip": 2.0}},
     "clip 5": {"options": {"clip": 5.0}},
     "BatchNorm": {"network": {"norm": "batch"}},
+    "GroupNorm and Glorot": {"network": {"norm": "group", "init": "glorot"}},
 }
 PRINTED_NETWORK: Options = {"norm": None, "init": "default"}
 PRINTED_MODELS = {
@@ -195,19 +196,22 @@ AFTER_THE_UPDATE = (
     "learned, those of past examples after it."
 )
 GROUP_NORM = (
-    "Omniglot: the network has GroupNorm (8 groups) before each ReLU and Glorot's first weights; without a norm, as "
-    "the paper prints it, it stops learning (table-3-printed)."
+    "Omniglot: the network has GroupNorm (8 groups) before each ReLU, and torch's default first weights; without a "
+    "norm, as the paper prints it, it stops learning (table-3-printed)."
 )
 NO_GEM_500 = "Omniglot: the paper could not get GEM to converge with 500 memories; ours has the settings of 5120."
 OUR_SETTINGS = (
     "The paper has no settings for experience replay and for algorithms 6 and 7 on Omniglot: they have the rate and k "
     "of algorithm 1."
 )
-MANY_STEPS = "The paper says that online learning and EWC stay below 5.5 % with up to 100 steps per example."
+MANY_STEPS = (
+    "The paper says that online learning and EWC stay below 5.5 % with up to 100 steps per example. The rows with 100 "
+    "steps have Glorot's first weights."
+)
 TRAINING = "TA is the retained accuracy on training examples, which the paper shows in a figure without numbers."
 ONE_CHANGE = (
-    "The printed network has no norm, and torch's default first weights, since the paper names none; every other row "
-    "changes one thing."
+    "The printed network has no norm, and torch's default first weights, since the paper names none; the other rows "
+    "change one thing, the last ones two."
 )
 CLONED = "The paper leaves open whether Independent clones the last predictor: ours does."
 SAME_RUNS = (

@@ -47,9 +47,9 @@ def test_labels_over_all_alphabets_have_one_head() -> None:
 
 OTHERS: dict[str, dict[str, Any]] = {
     "printed": {"network": {"norm": None}},
-    "printed, by torch": {"network": {"norm": None, "init": "default"}},
+    "printed, Glorot": {"network": {"norm": None, "init": "glorot"}},
     "batch norm": {"network": {"norm": "batch"}},
-    "first weights by torch": {"network": {"init": "default"}},
+    "first weights by Glorot": {"network": {"init": "glorot"}},
     "shuffled": {"stream_options": {"order": "shuffled"}},
     "by drawers": {"stream_options": {"split": "drawers"}},
     "larger images": {"stream_options": {"resolution": 32}},
@@ -68,7 +68,7 @@ def test_every_option_is_another_run_whose_key_is_known_before(given: dict[str, 
 
 
 def test_the_defaults_written_down_make_the_same_key() -> None:
-    network = {"norm": "group", "init": "glorot"}
+    network = {"norm": "group", "init": "default"}
     stream = {"order": "given", "split": "drawings", "resolution": 28, "pixels": "grey", "labels": "alphabet"}
     assert replace(SMALL, network=network, stream_options=stream).key == SMALL.key
 
