@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -85,6 +86,10 @@ class Identity:
 
 
 def describe(model: nn.Module) -> str:
-    """Return a module in one line, and how its first weights were drawn if the module is marked with that."""
+    """Return a module in one line, and how its first weights were drawn if the module is marked with that.
+
+    The line does not depend on torch's version: from 2.13 on, torch says of every GroupNorm whether it has a bias.
+    """
     drawn = getattr(model, FIRST_WEIGHTS, None)
-    return " ".join(str(model).split()) + (f" with first weights by {drawn}" if drawn else "")
+    text = re.sub(r"(GroupNorm\([^()]*), bias=True\)", r"\1)", " ".join(str(model).split()))
+    return text + (f" with first weights by {drawn}" if drawn else "")

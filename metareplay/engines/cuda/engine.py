@@ -21,7 +21,7 @@ from metareplay.engines.cuda.gradients import GroupGradients
 from metareplay.engines.cuda.graphs import Recorder, exclusive
 from metareplay.engines.cuda.lockstep import Lockstep, Terms, can_chain
 from metareplay.engines.cuda.rewrite import streamlined, streamlined_objective
-from metareplay.engines.cuda.trial import lockstep_fails, obstacle
+from metareplay.engines.cuda.trial import lockstep_obstacle, obstacle
 from metareplay.engines.engine import Engine, Gradients, Outcome
 from metareplay.engines.objective import Objective, Supervised
 from metareplay.engines.torch_engine import FlatGradients, TorchEngine
@@ -54,6 +54,7 @@ class CudaEngine(Engine):
         self._plain, self._recorder = plain, recorder
         self._asked = False  # for gradients
         self._gradients: GroupGradients | None = None
+        self._not_in_lockstep: str | None = None  # why a network that lockstep supports does not use it
         self._batches: Batches | None = None
         self._side_by_side: SideBySide | None = None
         self._made_for: Objective | None = None  # what batches or lockstep minimise
@@ -61,9 +62,11 @@ class CudaEngine(Engine):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """Whether graphs are used, and if not, why; a learner that only asks for gradients has none."""
+        """Whether graphs are used, and if not, why; a learner that only asks for gradients has no plans to capture."""
         if self.reason is not None:
             return f"torch (cuda could not capture: {self.reason})"
+        if self._not_in_lockstep is not None:
+            return f"cuda (not in lockstep: {self._not_in_lockstep})"
         return "torch" if self._batches is None and self._side_by_side is None and self._asked else "cuda"
 
     def execute(self, plan: Plan, table: Table, objective: Objective) -> Outcome:
@@ -111,8 +114,8 @@ class CudaEngine(Engine):
             return Lockstep(net, terms, size, recorder, device, chained=can_chain(device))
 
         with recorder.aside():
-            fails = lockstep_fails(make(1), self._plain, plan, table, objective)
-        if fails:
+            self._not_in_lockstep = lockstep_obstacle(make(1), self._plain, plan, table, objective)
+        if self._not_in_lockstep is not None:
             self._leave()
             return None
         if self.place is not None and not self.place.formation.takes(net, terms, recorder, make):
