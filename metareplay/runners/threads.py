@@ -1,10 +1,9 @@
 """Experiments side by side on the cores of this machine, in threads that share the data."""
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -56,30 +55,27 @@ class Threads(Runner):
         if done:
             watcher.remark(f"{len(done)} of {len(wanted)} runs are in {folder} already")
         watcher.begin([wanted[key] for key in due])
+        for turn in _turns([wanted[key] for key in due]):
+            done |= self._take_turn(turn, folder, fresh=fresh, watcher=watcher)
+        return [done[one.key] for one in experiments]
+
+    def _take_turn(self, turn: "_Turn", folder: Path, *, fresh: bool, watcher: Watcher) -> dict[str, Record]:
+        """Run some experiments side by side; return their records by key."""
+        jobs = max(self.jobs, GPU_JOBS) if self._choose and turn.on_gpu else self.jobs
+        formation = Formation(min(jobs, len(turn.experiments))) if turn.on_gpu else None
         stop, works = Event(), dict[str, Future[Record]]()
-        on_gpu = any(wanted[key].engine == "cuda" for key in due)
-        jobs = max(self.jobs, GPU_JOBS) if self._choose and on_gpu else self.jobs
-        formations = _formations([wanted[key] for key in due], jobs)
         with ThreadPoolExecutor(jobs) as pool:
-            for key in due:
-                works[key] = pool.submit(
-                    carry_out,
-                    wanted[key],
-                    folder,
-                    fresh=fresh,
-                    watcher=watcher,
-                    stop=stop,
-                    formation=formations.get(_shape(wanted[key])),
-                )
-                works[key].add_done_callback(partial(_tell, watcher, wanted[key]))
+            for one in turn.experiments:
+                work = pool.submit(carry_out, one, folder, fresh=fresh, watcher=watcher, stop=stop, formation=formation)
+                work.add_done_callback(partial(_tell, watcher, one))
+                works[one.key] = work
             try:
                 _wait(list(works.values()))
             finally:
                 stop.set()
                 for work in works.values():
                     work.cancel()
-        done |= {key: work.result() for key, work in works.items()}
-        return [done[one.key] for one in experiments]
+        return {key: work.result() for key, work in works.items()}
 
 
 def count_jobs(jobs: str | int) -> int:
@@ -98,15 +94,33 @@ def count_jobs(jobs: str | int) -> int:
     return int(jobs)
 
 
-def _formations(experiments: Sequence[Experiment], jobs: int) -> dict[str, Formation]:
-    """Make a formation for each set of runs on a GPU that can take their steps together.
+@final
+@dataclass
+class _Turn:
+    """List experiments that run side by side.
 
     Args:
-        experiments: What is going to run.
-        jobs: How many of them run at a time.
+        on_gpu: Whether they run on a GPU.
+        experiments: The experiments.
     """
-    shapes = Counter(_shape(one) for one in experiments if one.engine == "cuda")
-    return {shape: Formation(min(jobs, count)) for shape, count in shapes.items()}
+
+    on_gpu: bool
+    experiments: list[Experiment]
+
+
+def _turns(experiments: Sequence[Experiment]) -> list[_Turn]:
+    """Divide experiments into those that share the cores, and for a GPU those of each shape, which take steps together.
+
+    Shapes on a GPU come one after another: graphs of several shapes would only slow each other down.
+
+    Args:
+        experiments: What is going to run, in order.
+    """
+    found: dict[str | None, _Turn] = {}
+    for one in experiments:
+        on_gpu = one.engine == "cuda"
+        found.setdefault(_shape(one) if on_gpu else None, _Turn(on_gpu, [])).experiments.append(one)
+    return list(found.values())
 
 
 def _shape(experiment: Experiment) -> str:
