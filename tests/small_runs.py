@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_characters import CHARACTERS, instead_of_omniglot
+from small_characters import instead_of_omniglot
 from torch import nn
 
 import metareplay as mr
@@ -23,7 +23,6 @@ from metareplay.experiments import loop, names
 from metareplay.experiments.record import versions
 from metareplay.streams import images as image_streams
 
-OMNIGLOT = 50 * (CHARACTERS,)  # sizes of as many alphabets as Omniglot has; drawings are there of the first three
 TASKS, EXAMPLES, HELD = 3, 20, 8
 DEADLINE = 120.0  # seconds that another process may take
 
@@ -60,10 +59,9 @@ def instead_of_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def instead_of_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let everything that asks for a dataset by name get small images; Omniglot has 3 of its 50 alphabets."""
+    """Let everything that asks for a dataset by name get small images; Omniglot has 50 small alphabets."""
     instead_of_mnist(monkeypatch)
-    instead_of_omniglot(monkeypatch)
-    monkeypatch.setattr(sys.modules["metareplay.streams.omniglot"], "SIZES", OMNIGLOT)
+    instead_of_omniglot(monkeypatch, alphabets=50)
 
 
 def rotations(seed: int = 0, tasks: int = TASKS) -> mr.Rotations:

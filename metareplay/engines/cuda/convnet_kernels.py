@@ -7,7 +7,7 @@ by the kernel that adds the parts: on the way up bias, GroupNorm, ReLU and pooli
 these, and the SGD step on the weights whose gradient is complete. The last layer, the loss and their gradients are one
 program. A network with four convolutions takes 14 kernels per step.
 
-The third index of every launch, or the second where there are only two, is the number of the run. A run that is not
+The last index of every launch is the number of the run. A run that is not
 active costs nothing: its programs return at once.
 """
 
