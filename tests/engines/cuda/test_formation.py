@@ -42,7 +42,7 @@ def small_net() -> nn.Module:
 
 def small_table() -> Table:
     like = Columns(
-        {"x": torch.zeros(4, 1, 4, 4, dtype=torch.uint8), "y": torch.zeros(4).long(), "task": torch.zeros(4)}
+        {"x": torch.zeros(4, 1, 4, 4, dtype=torch.uint8), "y": torch.zeros(4).long(), "task": torch.zeros(4).long()}
     )
     table = Table(0, 4, like, TensorStorage(CPU))
     table.bring(like)
