@@ -197,7 +197,6 @@ def test_what_cannot_be_captured_falls_back_with_a_reason() -> str:
         lambda engine: LEARNERS["mer"](cnn(dropout=True), engine=engine),
         lambda engine: LEARNERS["mer"](Asks().cuda(), engine=engine),
         lambda engine: mr.ER(mlp(), memory=memory(), k=4, optimizer="adam", lr=0.001, engine=engine),
-        lambda engine: mr.ERTasks(mlp(), memory=memory(), k=4, engine=engine),
     ]
     for make in made:
         plain, fallen = make("torch"), make("cuda")

@@ -161,7 +161,7 @@ def _suits(table: Table) -> bool:
 def _parts(module: nn.Module) -> tuple[list[nn.Module], list[nn.Linear]]:
     """Return the layers before the last one, and the last one of each task; both empty for other modules."""
     if isinstance(module, MultiHead):
-        heads = [head for head in module.heads if isinstance(head, nn.Linear)]
+        heads = [head for head in module.heads if isinstance(head, nn.Linear) and type(head) is nn.Linear]
         return _flat(module.body), heads if len(heads) == len(module.heads) else []
     layers = _flat(module)
     last = layers[-1] if layers else None
@@ -209,6 +209,8 @@ def _described(
     ]
     if len(outputs) < len(heads) or len(layers) < 2 or last.outs * last.blocks > FEATURES:
         return None
+    if sum(p.numel() for module in (*parts, *heads) for p in module.parameters()) != weights.theta.numel():
+        return None  # layers share parameters
     return ConvNet(tuple(layers), tuple(outputs), weights.theta.numel())
 
 
@@ -225,7 +227,7 @@ def _layer(
         return None
     if isinstance(conv.padding, str) or conv.in_channels != size[0]:
         return None
-    norm = after[0] if after and isinstance(after[0], nn.GroupNorm) else None
+    norm = after[0] if after and type(after[0]) is nn.GroupNorm else None
     left = list(after[norm is not None :])
     relu = bool(left) and type(left[0]) is nn.ReLU
     left = left[relu:]
@@ -233,14 +235,18 @@ def _layer(
     if left or pool not in POOLS or (norm is not None and not _fits(norm, conv.out_channels)):
         return None
     _, height, width = size
-    pixels = torch.arange(1, height * width + 1, dtype=torch.float64).view(1, 1, height, width)
-    seen = functional.unfold(pixels, conv.kernel_size, conv.dilation, conv.padding, conv.stride)[0].long() - 1
-    rows = (height + 2 * conv.padding[0] - conv.dilation[0] * (conv.kernel_size[0] - 1) - 1) // conv.stride[0] + 1
-    columns = seen.shape[1] // rows
+    rows, columns = (
+        (along + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+        for along, padding, dilation, kernel, stride in zip(
+            (height, width), conv.padding, conv.dilation, conv.kernel_size, conv.stride, strict=True
+        )
+    )
     down, across = rows // pool, columns // pool
     small = max(height * width, rows * columns) <= PIXELS and max(conv.in_channels, conv.out_channels) <= CHANNELS
     if min(down, across) < 1 or not small or conv.out_channels != power_of_2(conv.out_channels):
         return None
+    pixels = torch.arange(1, height * width + 1, dtype=torch.float64).view(1, 1, height, width)
+    seen = functional.unfold(pixels, conv.kernel_size, conv.dilation, conv.padding, conv.stride)[0].long() - 1
     seen = seen[:, _numbering(rows, columns, pool)]
     sees = torch.full((len(seen), height * width + 1), -1)  # the last column takes what falls on the padding
     sees.scatter_(1, seen.where(seen >= 0, height * width), torch.arange(seen.shape[1]).expand_as(seen))

@@ -5,8 +5,11 @@ from contextlib import contextmanager
 from threading import Condition
 from typing import final
 
+import torch
+
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
+from metareplay.engines.cuda.batches import too_large
 from metareplay.engines.cuda.convnet import ConvNet
 from metareplay.engines.cuda.graphs import Recorder
 from metareplay.engines.cuda.lockstep import Job, Lockstep, Terms
@@ -104,6 +107,8 @@ class Formation:
             with recorder.aside():
                 learned = lockstep.execute([jobs.get(number) for number in range(self.size)])
             return {number: Outcome(learned[number]) for number in jobs}
+        except torch.cuda.OutOfMemoryError as error:
+            return dict.fromkeys(jobs, Outcome(0, too_large(error)))
         except BaseException as error:
             return dict.fromkeys(jobs, Outcome(0, error))
 

@@ -59,7 +59,7 @@ class GroupGradients:
                     return None
         rows = np.concatenate(groups)
         both = torch.stack([torch.from_numpy(rows), self._table.tasks(rows)]).to(self._plain.weights.device)
-        found = torch.empty((len(groups), len(self._plain.weights.theta)), device=both.device)
+        found = self._plain.weights.theta.new_empty((len(groups), len(self._plain.weights.theta)))
         at = 0
         for number, group in enumerate(groups):
             slot, gradient, work = self._graphs[len(group)]
@@ -80,6 +80,8 @@ class GroupGradients:
     def _capture(self, rows: Ints) -> bool:
         """Make the graph for groups of this size; return whether it can be used and agrees with torch."""
         weights = self._plain.weights
+        if next(weights.module.buffers(), None) is not None:
+            return False  # it may keep statistics, which a pass more would move
         both = torch.stack([torch.from_numpy(rows), self._table.tasks(rows)]).to(weights.device)
         gradient = torch.zeros_like(weights.theta)
 
@@ -94,9 +96,10 @@ class GroupGradients:
             before = randomness.state()
             expected = self._by_torch(rows)
             work()
-            if not torch.equal(before, randomness.state()) or next(weights.module.buffers(), None) is not None:
-                return False  # the module draws random numbers, or keeps statistics
+            if not torch.equal(before, randomness.state()):
+                return False  # the module draws random numbers
             graph = self._recorder.record(work)
+            gradient.zero_()
             graph()
             self._graphs[len(rows)] = both, gradient, graph
             same = bool((gradient - expected).norm() <= ALIKE * expected.norm())

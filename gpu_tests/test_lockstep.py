@@ -1,0 +1,221 @@
+"""Lockstep on a real GPU: the weights of float64 on the CPU, the same bits alone and in formation."""
+
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+import metareplay as mr
+from gpu_tests.test_cuda_engine import apart, same, taught
+from metareplay.engines.choose import EngineName
+from metareplay.engines.cuda.engine import CudaEngine
+from metareplay.engines.cuda.formation import Formation
+from metareplay.networks.cnn import Norm
+
+CLASSES, TASKS = (5, 7, 6), 3
+ENGINES: tuple[EngineName, EngineName] = ("torch", "cuda")
+SECONDS = 200.0  # after which a thread has hung; kernels are compiled in the meantime
+Make = Callable[[nn.Module, EngineName], mr.Learner]
+
+
+def net(norm: Norm | None = None, seed: int = 1) -> nn.Module:
+    return mr.networks.omniglot_cnn(seed, classes=CLASSES, norm=norm)
+
+
+def examples(count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Images in bytes, labels that every task has, and tasks one after the other."""
+    generator = torch.Generator().manual_seed(seed)
+    xs = torch.randint(256, (count, 1, 28, 28), generator=generator, dtype=torch.uint8)
+    return xs, torch.randint(min(CLASSES), (count,), generator=generator), torch.arange(count) * TASKS // count
+
+
+def memory() -> mr.Reservoir:
+    return mr.Reservoir(12)
+
+
+LEARNERS: dict[str, tuple[Make, int]] = {  # with as many examples as give about 60 steps
+    "mer": (
+        lambda net, engine: mr.MER(net, memory=memory(), lr=0.02, beta=0.3, gamma=0.7, s=2, k=4, engine=engine),
+        9,
+    ),
+    "mer-clip": (
+        lambda net, engine: mr.MER(net, memory=memory(), lr=0.02, beta=0.3, s=2, k=4, clip=0.5, engine=engine),
+        9,
+    ),
+    "mer-current-rate": (
+        lambda net, engine: mr.MERCurrentRate(net, memory=memory(), lr=0.01, gamma=0.3, s=3, k=3, engine=engine),
+        7,
+    ),
+    "online": (lambda net, engine: mr.Online(net, lr=0.02, engine=engine), 60),
+    "online-steps": (lambda net, engine: mr.Online(net, lr=0.02, steps=3, engine=engine), 20),
+    "ewc": (lambda net, engine: mr.EWC(net, lr=0.02, strength=3.0, fisher_examples=4, engine=engine), 60),
+    "ewc-clip": (
+        lambda net, engine: mr.EWC(net, lr=0.02, strength=3.0, fisher_examples=4, clip=0.5, engine=engine),
+        60,
+    ),
+}
+
+
+def engine_of(learner: mr.Learner) -> CudaEngine:
+    engine = learner.chosen_engine
+    assert isinstance(engine, CudaEngine)
+    return engine
+
+
+def in_lockstep(learner: mr.Learner) -> bool:
+    return engine_of(learner)._side_by_side is not None
+
+
+def in_threads(works: list[Callable[[], object]]) -> None:
+    """Do all this at the same time; fail if any of it fails, or hangs."""
+    failed: list[BaseException] = []
+
+    def work(one: Callable[[], object]) -> None:
+        try:
+            one()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(one,), daemon=True) for one in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert not failed, failed[0]
+    assert not any(thread.is_alive() for thread in threads), "it hangs"
+
+
+def test_every_learner_as_float64_on_the_cpu() -> str:
+    worst = 0.0
+    norms: tuple[Norm | None, ...] = (None, "group")
+    for norm in norms:
+        for name, (make, count) in LEARNERS.items():
+            ours, exact = make(net(norm).cuda(), "cuda"), make(net(norm).double(), "torch")
+            start = exact.weights.theta.clone()
+            taught(ours, examples(count))
+            taught(exact, examples(count))
+            assert in_lockstep(ours), f"{norm} {name}: {ours.chosen_engine.name}"
+            theta, wanted = ours.weights.theta.cpu().double(), exact.weights.theta
+            found = float((theta - wanted).norm() / (wanted - start).norm())
+            assert found < 1e-4, f"{norm} {name} {found}"
+            worst = max(worst, found)
+    return f"distance at most {worst:.1e} of the way"
+
+
+def test_one_head_and_real_inputs_as_float64_on_the_cpu() -> str:
+    xs, ys, tasks = examples(9)
+    given = xs.float() / 128 - 1, ys, tasks
+    make, _ = LEARNERS["mer"]
+    nets = [mr.networks.omniglot_cnn(2, classes=5, norm="group") for _ in range(2)]
+    start = torch.nn.utils.parameters_to_vector(nets[0].parameters()).detach().double()
+    ours, exact = taught(make(nets[0].cuda(), "cuda"), given), taught(make(nets[1].double(), "torch"), given)
+    assert in_lockstep(ours)
+    theta, wanted = ours.weights.theta.cpu().double(), exact.weights.theta
+    found = float((theta - wanted).norm() / (wanted - start).norm())
+    assert found < 1e-4, found
+    return f"{found:.1e}"
+
+
+def test_five_runs_in_formation_are_the_same_bits_as_alone() -> None:
+    """Of other seeds, rates and lengths; each is taught in pieces, so that it waits for the others again and again."""
+    for clip in (None, 0.5):
+
+        def made(seed: int, clip: float | None = clip) -> mr.Learner:
+            return mr.MER(
+                net("group", seed).cuda(), memory=memory(), lr=0.01 + 0.005 * seed, beta=0.3, s=2, k=4, seed=seed,
+                clip=clip, engine="cuda",
+            )  # fmt: skip
+
+        def given(seed: int) -> tuple[Tensor, Tensor, Tensor]:
+            return examples(20 + 3 * seed, seed)
+
+        alone = [taught(made(seed), given(seed), (3, 9, 15)) for seed in range(5)]
+        beside, formation = [made(seed) for seed in range(5)], Formation(5)
+
+        def work(seed: int, beside: list[mr.Learner] = beside, formation: Formation = formation) -> None:
+            with formation.place() as place:
+                engine_of(beside[seed]).place = place
+                taught(beside[seed], given(seed), (3, 9, 15))
+                assert engine_of(beside[seed]).place is place, "it left the formation"
+
+        in_threads([lambda seed=seed: work(seed) for seed in range(5)])  # type: ignore[misc]
+        assert all(in_lockstep(one) for one in (*alone, *beside))
+        assert all(same(one, other) for one, other in zip(alone, beside, strict=True))
+
+
+def test_online_does_not_hang() -> None:
+    """Its examples have one length, so that a graph is made as early as in the trial; several in threads, too."""
+    make, _ = LEARNERS["online"]
+    learners = [make(net().cuda(), "cuda") for _ in range(3)]
+    in_threads([lambda: taught(learners[0], examples(30))])
+    in_threads([lambda one=one: taught(one, examples(30)) for one in learners[1:]])  # type: ignore[misc]
+    assert all(in_lockstep(one) for one in learners)
+    assert all(same(learners[0], one) for one in learners)
+
+
+def test_chunks_loops_and_resuming_give_the_same_bits() -> None:
+    make, _ = LEARNERS["mer"]
+    whole = taught(make(net("group").cuda(), "cuda"), examples(24), ())
+    single = make(net("group").cuda(), "cuda")
+    for x, y, task in zip(*examples(24), strict=True):
+        single.observe(x, int(y), int(task))
+    assert same(whole, single), "one by one is not the same as a chunk"
+    begun = taught(make(net("group").cuda(), "cuda"), tuple(values[:13] for values in examples(24)), ())
+    with tempfile.TemporaryDirectory() as folder:
+        begun.save(Path(folder) / "a.ckpt")
+        ended = mr.load(Path(folder) / "a.ckpt", net("group").cuda())
+    taught(ended, tuple(values[13:] for values in examples(24)), ())
+    assert all(in_lockstep(one) for one in (whole, single, ended))
+    assert same(whole, ended), "resuming is not the same as going on"
+
+
+def test_an_example_that_is_not_finite_is_undone_and_named() -> None:
+    xs, ys, tasks = examples(20)
+    real = xs.float() / 255
+    norms: tuple[Norm | None, ...] = (None, "group")
+    for norm in norms:
+        learner = LEARNERS["mer"][0](net(norm).cuda(), "cuda")
+        taught(learner, (real[:10], ys[:10], tasks[:10]))
+        before = learner.weights.theta.clone()
+        try:
+            learner.observe_many(torch.full((1, 1, 28, 28), 3e38), ys[:1], tasks[:1])
+            raise AssertionError("nothing was raised")
+        except mr.NonFiniteError as error:
+            assert "example 10" in str(error)
+        assert torch.equal(learner.weights.theta, before)
+        taught(learner, (real[10:], ys[10:], tasks[10:]))
+        assert in_lockstep(learner)
+        assert torch.isfinite(learner.weights.theta).all()
+
+
+def test_er_with_tasks_by_graphs_is_torch_s() -> str:
+    """Its loss is balanced over the tasks in a batch; the whole batch is one step."""
+    given = examples(40)
+    learners = [
+        taught(mr.ERTasks(net("group").cuda(), memory=memory(), lr=0.02, k=5, engine=engine), given)
+        for engine in ENGINES
+    ]
+    assert learners[1].chosen_engine.name == "cuda", learners[1].chosen_engine.name
+    found = apart(*learners)
+    assert found < 2e-5, found
+    return f"relative distance {found:.1e}"
+
+
+def test_gem_by_graphs_is_torch_s() -> str:
+    worst = 0.0
+    several: Callable[[], nn.Module] = lambda: net("group")  # noqa: E731
+    for make in (several, lambda: mr.networks.omniglot_cnn(1, classes=7)):
+        learners = [
+            taught(mr.GEM(make().cuda(), memory=mr.Ring(12, TASKS), lr=0.01, engine=engine), examples(36))
+            for engine in ENGINES
+        ]
+        gradients = engine_of(learners[1])._gradients
+        assert gradients is not None
+        assert not gradients.fails, "torch had to compute the gradients"
+        assert gradients._graphs
+        worst = max(worst, apart(*learners))
+        assert worst < 1e-4, worst
+    return f"relative distance at most {worst:.1e}"
