@@ -22,6 +22,7 @@ from small_runs import Answer, Call, command_saving_always, kill, server_of_proc
 import metareplay as mr
 from metareplay import data as datasets
 from metareplay.data import download
+from metareplay.data.omniglot import ALPHABETS
 from metareplay.experiments import Experiment, unpack
 from metareplay.paper.figures import FIGURES, PICTURES, full_runs
 from metareplay.paper.results import needed_runs, shown_cells
@@ -444,8 +445,13 @@ def test_killed_at_random_moments_the_table_is_the_same(
     assert not list((tmp_path / "runs").glob(".*.ckpt"))
 
 
-def test_the_results_page_is_what_the_committed_records_give(call: Call, tmp_path: Path) -> None:
+def test_the_results_page_is_what_the_committed_records_give(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = Path(__file__).parents[2]
+    monkeypatch.setattr(
+        sys.modules["metareplay.streams.omniglot"], "SIZES", tuple(ALPHABETS.values())
+    )  # not small ones
     answer = call(
         *("paper", "all", "--only-records", "--records", str(root / "results")),
         *("--out", "out", "--document", "page.md"),

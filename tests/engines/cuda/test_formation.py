@@ -369,7 +369,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Written]:
         return found[-1]
 
     monkeypatch.setattr(cuda_engine, "Lockstep", make)
-    monkeypatch.setattr(cuda_engine, "lockstep_fails", lambda *_: False)
+    monkeypatch.setattr(cuda_engine, "lockstep_obstacle", lambda *_: None)
     return found
 
 
@@ -458,7 +458,7 @@ def test_a_learner_that_fails_the_trial_leaves(made: list[Written], monkeypatch:
         (usual, _), (failing, engine) = learner_at(one), learner_at(two)
         first = Run(lambda: taught(usual, 2))
         until(lambda: len(formation._waiting) == 1)
-        monkeypatch.setattr(cuda_engine, "lockstep_fails", lambda *_: True)
+        monkeypatch.setattr(cuda_engine, "lockstep_obstacle", lambda *_: "it is a test")
         monkeypatch.setattr(cuda_engine, "streamlined", lambda model: model)
         assert taught(failing, 3) == 3
         assert first.result() == 2
