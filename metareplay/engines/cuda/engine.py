@@ -118,7 +118,7 @@ class CudaEngine(Engine):
         if self._not_in_lockstep is not None:
             self._leave()
             return None
-        if self.place is not None and not self.place.formation.takes(net, terms, recorder, make):
+        if self.place is not None and (self.place.left or not self.place.formation.takes(net, terms, recorder, make)):
             self._leave()
         if self.place is None:
             self.place = Formation(1).alone()

@@ -126,16 +126,19 @@ class Place:
     Args:
         formation: The formation.
         number: Which place it is.
+
+    Attributes:
+        left: Whether the run has left the formation.
     """
 
     def __init__(self, formation: Formation, number: int) -> None:
         self.formation, self.number = formation, number
-        self._left = False
+        self.left = False
 
     def leave(self) -> None:
         """Let the others go on without this run; leaving twice does nothing."""
-        if not self._left:
-            self._left = True
+        if not self.left:
+            self.left = True
             self.formation.leave()
 
 
@@ -155,7 +158,7 @@ class SideBySide:
 
     def serves(self, plan: Plan, table: Table, objective: Objective) -> bool:
         """Return whether plans like this one can be executed."""
-        return table is self._table and Terms.of(plan, table, objective) == self._terms
+        return not self._place.left and table is self._table and Terms.of(plan, table, objective) == self._terms
 
     def execute(self, plan: Plan, objective: Objective) -> Outcome:
         """Learn the plan's examples together with the other runs of the formation."""

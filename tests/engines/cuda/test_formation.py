@@ -404,6 +404,19 @@ def test_learners_in_a_formation_take_their_steps_together(made: list[Written]) 
     assert whole[0].together == [[0, 1], [0, 1]]
 
 
+def test_a_learner_that_is_used_after_its_time_in_the_formation_goes_alone(made: list[Written]) -> None:
+    formation = Formation(1)
+    with formation.place() as place:
+        learner, engine = learner_at(place)
+        assert taught(learner, 2) == 2
+    with formation.place() as again:
+        assert again.number == place.number
+        assert taught(learner, 3) == 5
+        assert engine.place is not None
+        assert engine.place.formation is not formation
+    assert [one.together for one in made if one.together] == [[[0]], [[0]]]
+
+
 def test_a_learner_of_another_shape_goes_alone(made: list[Written]) -> None:
     """The other run of the formation does not wait for it."""
     formation = Formation(2)
