@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from threading import Event
 from typing import Final, Literal, final
 
 from metareplay.engines.cuda.formation import Formation
-from metareplay.errors import InputError
+from metareplay.errors import InputError, NonFiniteError
 from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.record import Record, versions
 from metareplay.runners.runner import SILENT, Runner, Watcher, carry_out, finished
@@ -45,7 +45,8 @@ class Threads(Runner):
     ) -> list[Record | None]:
         """Run every experiment that has no record in the folder yet.
 
-        Ctrl-C, or an error in one of the runs, stops all of them after saving; the next call continues from there.
+        Ctrl-C, or an error in one of the runs, stops all of them after saving; the next call continues from there. A
+        run whose numbers are no longer finite does not stop the others: its error is raised when they have finished.
         """
         versions()  # notes the commit now, in case the files change while this runs
         wanted = {one.key: one for one in reversed(experiments)}
@@ -55,12 +56,20 @@ class Threads(Runner):
         if done:
             watcher.remark(f"{len(done)} of {len(wanted)} runs are in {folder} already")
         watcher.begin([wanted[key] for key in due])
+        failed: list[NonFiniteError] = []
         for turn in _turns([wanted[key] for key in due]):
-            done |= self._take_turn(turn, folder, fresh=fresh, watcher=watcher)
+            for key, work in self._take_turn(turn, folder, fresh=fresh, watcher=watcher).items():
+                error = work.exception()
+                if isinstance(error, NonFiniteError):
+                    failed.append(error)
+                else:
+                    done[key] = work.result()
+        if failed:
+            raise failed[0]
         return [done[one.key] for one in experiments]
 
-    def _take_turn(self, turn: "_Turn", folder: Path, *, fresh: bool, watcher: Watcher) -> dict[str, Record]:
-        """Run some experiments side by side; return their records by key."""
+    def _take_turn(self, turn: "_Turn", folder: Path, *, fresh: bool, watcher: Watcher) -> dict[str, Future[Record]]:
+        """Run some experiments side by side; return what became of them by key."""
         jobs = max(self.jobs, GPU_JOBS) if self._choose and turn.on_gpu else self.jobs
         formation = Formation(min(jobs, len(turn.experiments))) if turn.on_gpu else None
         stop, works = Event(), dict[str, Future[Record]]()
@@ -75,7 +84,7 @@ class Threads(Runner):
                 stop.set()
                 for work in works.values():
                     work.cancel()
-        return {key: work.result() for key, work in works.items()}
+        return works
 
 
 def count_jobs(jobs: str | int) -> int:
@@ -137,10 +146,11 @@ def _tell(watcher: Watcher, experiment: Experiment, work: Future[Record]) -> Non
 
 
 def _wait(works: list[Future[Record]]) -> None:
-    """Wait for all, or for the first that fails; wake up often, so that Ctrl-C is noticed."""
+    """Wait for all, or until one fails for another reason than its numbers; wake up often to notice Ctrl-C."""
     while True:
-        done, running = wait(works, timeout=LOOK, return_when=FIRST_EXCEPTION)
+        done, running = wait(works, timeout=LOOK)
         for work in done:
-            work.result()
+            if not isinstance(work.exception(), NonFiniteError):
+                work.result()
         if not running:
             return

@@ -70,10 +70,25 @@ def test_the_same_records_however_many_run_at_once(tmp_path: Path) -> None:
     assert not list((tmp_path / "four").glob(".*"))
 
 
-def test_an_error_in_one_stops_the_others_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_numbers_that_are_not_finite_in_one_do_not_stop_the_others(tmp_path: Path) -> None:
     wrong = Experiment(learner="mer", memory=20, tasks=2, examples=60, options={"lr": 1e38})
     with pytest.raises(mr.NonFiniteError):
-        run_all([wrong, *experiments(3)], tmp_path, jobs=2)
+        run_all([wrong, *experiments(3)], tmp_path, jobs=1)
+    assert len(list(tmp_path.glob("*.json"))) == 3
+    records = run_all(experiments(3), tmp_path, jobs=2)
+    assert weights(records) == weights(run_all(experiments(3), tmp_path / "again"))
+
+
+def test_an_error_in_one_stops_the_others_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(one: Experiment, *given: Any, **options: Any) -> mr.Record:
+        if one.seed == 0:
+            raise mr.MetareplayError("the disk is full")
+        return carry_out(one, *given, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threads, "carry_out", fail)
+        with pytest.raises(mr.MetareplayError, match="the disk is full"):
+            run_all(experiments(3), tmp_path, jobs=1)
     records = run_all(experiments(3), tmp_path, jobs=2)
     assert weights(records) == weights(run_all(experiments(3), tmp_path / "again"))
 
