@@ -14,9 +14,13 @@ from numba.core.registry import cpu_target
 import metareplay
 from metareplay._core import numba_private
 from metareplay.engines.cpu import layout, steps
+from metareplay.environments import kernels
 
 PACKAGE = Path(metareplay.__file__).parent
-ROOMS = {PACKAGE / "engines" / "cpu": layout.KERNEL_FILES}  # where compiled functions are
+ROOMS = {  # where compiled functions are
+    PACKAGE / "engines" / "cpu": layout.KERNEL_FILES,
+    PACKAGE / "environments": kernels.KERNEL_FILES,
+}
 
 
 def imports(file: Path) -> Iterator[str]:
