@@ -1,6 +1,5 @@
 """Schedules: a parameter of an environment that changes every so many frames."""
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,7 +87,7 @@ class Schedule(Generic[Value]):
         """
         if whole("frame", frame) < 0:
             raise InputError(f"frame={frame}: the first frame has the number 0; use a whole number of at least 0")
-        return self.tasks[bisect_right(self.switches, frame)]
+        return self.tasks[min(frame // self.frames, len(self.values) - 1)]
 
     def value(self, frame: int) -> Value:
         """Return the value that holds at a frame.
