@@ -27,7 +27,7 @@ Info = dict[str, Any]
 TALL = 384  # pictures for people are enlarged in whole steps up to about this height
 
 
-class GameEnv(gymnasium.Env[Array, np.int64], ABC):
+class GameEnv(gymnasium.Env[Array, np.int64 | int], ABC):
     """Play one game; `CatcherEnv` and `FlappyBirdEnv` say which.
 
     Args:
@@ -51,7 +51,7 @@ class GameEnv(gymnasium.Env[Array, np.int64], ABC):
         self.game = game
         self.observation = observation
         self.render_mode = render_mode
-        self.action_space = gymnasium.spaces.Discrete(game.actions)
+        self.action_space: gymnasium.spaces.Discrete = gymnasium.spaces.Discrete(game.actions)
         if observation == "pixels":
             self.observation_space = gymnasium.spaces.Box(0, 255, (frames, *size), np.uint8)
         else:
