@@ -301,6 +301,23 @@ def test_a_random_player_passes_next_to_nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("gap", "margin", "level"),
+    [(100, 54, 21.5), (95, 51, 18.7), (90, 46, 15.8), (85, 38, 12.4), (80, 35, 10.7), (75, 32, 3.2)],
+)
+def test_a_player_who_flaps_below_a_line_passes_some_pipes(gap: int, margin: int, level: float) -> None:
+    """The levels are those of the best such player in another implementation, which was checked against PLE."""
+    state, seen, passed = new(pipe_gap=gap), np.empty(8, np.float32), []
+    for _ in range(200):
+        over = False
+        while not over:
+            flappy_bird.state_vector(state, seen)
+            _, over = flappy_bird.tick(state, FLAP if seen[0] > seen[4] - margin else FALL)
+        passed.append(state[SCORE])
+        flappy_bird.reset(state)
+    assert np.mean(passed) == pytest.approx(level, rel=0.25)
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"pipe_gap": 24}, "pipe_gap=24: use a whole number of pixels from 25 to 320 (the bird has 24)"),

@@ -27,18 +27,16 @@ def test_many_games_are_as_single_ones(name: str) -> None:
     vectors, raw = np.empty((2, TICKS, COPIES, game.values), np.float32)
     pictures = np.empty((TICKS, COPIES, SIDE, SIDE), np.uint8)
     seen, canvas = np.empty(game.values, np.float32), np.empty((SIDE, SIDE), np.uint8)
-    for paid, over in ((rewards.copy(), ends.copy()),):
+    paid, over = rewards.copy(), ends.copy()
+    for scaled, written in ((True, vectors), (False, raw)):
         again = begun.copy()
-        play.play_many_states(again, given, rewards, ends, True, vectors)
+        play.play_many_states(again, given, rewards, ends, scaled, written)
         np.testing.assert_array_equal(again, states)
-        again = begun.copy()
-        play.play_many_states(again, given, rewards, ends, False, raw)
-        np.testing.assert_array_equal(again, states)
-        again = begun.copy()
-        play.play_many_pictures(again, given, rewards, ends, game.greys(), pictures)
-        np.testing.assert_array_equal(again, states)
-        np.testing.assert_array_equal(rewards, paid)
-        np.testing.assert_array_equal(ends, over)
+    again = begun.copy()
+    play.play_many_pictures(again, given, rewards, ends, game.greys(), pictures)
+    np.testing.assert_array_equal(again, states)
+    np.testing.assert_array_equal(rewards, paid)
+    np.testing.assert_array_equal(ends, over)
     for copy in range(COPIES):
         state = game.new_state(copy)
         for tick in range(TICKS):
