@@ -23,3 +23,7 @@ class DataError(MetareplayError):
 
 class PicturesMissingError(MetareplayError):
     """Raised where a picture cannot be drawn because matplotlib is not installed."""
+
+
+class GymnasiumMissingError(MetareplayError):
+    """Raised where an environment cannot be made because gymnasium is not installed."""

@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     PLACE = 2  # where the current example stands in a batch (Algorithm 7)
     MODULE = 3  # randomness inside the user's module, such as dropout
     ALIGNMENT = 4  # which past examples an incoming one is compared with
+    GAME = 5  # what a game draws, such as where the next pellet appears
 
 
 @final

@@ -27,7 +27,6 @@ there: 100 outputs alone need seven vectors too. The other half of the pending s
 8 * layer to 8 * layer + 7 hold v_1 to v_8 of a layer, v_j = -rate_j d_j, in the columns of its outputs.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -35,7 +34,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from metareplay.engines.cpu.numba_private import cached_njit
+from metareplay._core.numba_private import cached_njit, source_stamp
 from metareplay.engines.cpu.simd import EIGHT, LANES, lowest, nonzeros
 
 Array = NDArray[Any]
@@ -63,19 +62,8 @@ SIZES = np.array([(0, 1, 2, 4, 4, MANY, MANY, MANY, MANY)[terms.bit_count()] for
 ORDERS = np.array([sorted(range(PENDING), key=lambda j: not terms >> j & 1) for terms in SETS], np.uint8)
 
 OPTIONS: dict[str, Any] = {"fastmath": {"contract", "reassoc"}, "error_model": "numpy", "nogil": True}
-KERNEL_FILES = ("numba_private.py", "simd.py", "layout.py", "steps.py", "groups.py")  # they decide the machine code
-
-
-def source_stamp(folder: Path) -> str:
-    """Return a word that changes when any of the files that compiled functions come from does.
-
-    Args:
-        folder: Where the files are.
-    """
-    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in KERNEL_FILES)).hexdigest()
-
-
-STAMP = source_stamp(Path(__file__).parent)
+KERNEL_FILES = ("simd.py", "layout.py", "steps.py", "groups.py")  # they decide the machine code
+STAMP = source_stamp(Path(__file__).parent, KERNEL_FILES)
 
 
 def compiled(function: Function) -> Function:

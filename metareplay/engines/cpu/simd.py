@@ -23,7 +23,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
-from metareplay.engines.cpu.numba_private import has_avx512
+from metareplay._core.numba_private import has_avx512
 
 LANES = 16
 EIGHT = 8

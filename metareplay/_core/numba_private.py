@@ -5,12 +5,15 @@ count references and take about twice as long, without `_source_stamp` they are 
 without `_tm_features` they do not use AVX-512's compress instruction. The first two are logged as warnings. (Without
 `_version`, machine code on disk that was made before a class of the kernels was renamed has to be deleted by hand.)
 
-Checked by the tests of this folder with numba 0.60.0 (the oldest that the package allows), 0.65.1 and 0.68.1.
+Checked by `tests/_core/test_numba_private.py` and the tests of the CPU engine with numba 0.60.0 (the oldest that the
+package allows), 0.65.1 and 0.68.1.
 """
 
+import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from numba import njit
@@ -38,8 +41,19 @@ def cached_njit(function: Callable[..., Any], options: dict[str, Any], stamp: st
         if hasattr(file, "_version"):  # looked at before anything is unpickled, which fails if a class was renamed
             file._version = f"{file._version} {stamp}"
         return made
-    _warn("this version of numba has no _source_stamp: the CPU engine is compiled anew by every process")
+    _warn("this version of numba has no _source_stamp: compiled code is made anew by every process")
     return njit(**options)(function)
+
+
+def source_stamp(folder: Path, names: Sequence[str]) -> str:
+    """Return a word that changes when this file does, or any of those that compiled functions come from.
+
+    Args:
+        folder: Where these files are.
+        names: Their names.
+    """
+    files = (Path(__file__), *(folder / name for name in names))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def has_avx512(context: Any) -> bool:
@@ -58,7 +72,7 @@ def _no_reference_counts() -> dict[str, Any]:
     """
     if hasattr(getattr(cpu, "CPUTargetOptions", None), "_nrt"):
         return {"_nrt": False}
-    _warn("this version of numba has no option _nrt: the CPU engine counts references and is slower")
+    _warn("this version of numba has no option _nrt: compiled code counts references and is slower")
     return {}
 
 

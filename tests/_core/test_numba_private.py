@@ -11,10 +11,16 @@ from typing import Any
 import pytest
 from numba.core.registry import cpu_target
 
-from metareplay.engines.cpu import layout, numba_private, steps
+import metareplay
+from metareplay._core import numba_private
+from metareplay.engines.cpu import layout, steps
+from metareplay.environments import kernels
 
-FOLDER = Path(layout.__file__).parent
-PACKAGE = "metareplay.engines.cpu"
+PACKAGE = Path(metareplay.__file__).parent
+ROOMS = {  # where compiled functions are
+    PACKAGE / "engines" / "cpu": layout.KERNEL_FILES,
+    PACKAGE / "environments": kernels.KERNEL_FILES,
+}
 
 
 def imports(file: Path) -> Iterator[str]:
@@ -27,33 +33,37 @@ def imports(file: Path) -> Iterator[str]:
 
 
 def has_kernels(file: Path) -> bool:
-    return any(name.split(".")[0] == "numba" or name == f"{layout.__name__}.compiled" for name in imports(file))
+    return any(name.split(".")[0] == "numba" or name.rpartition(".")[2] == "compiled" for name in imports(file))
 
 
 def test_every_file_that_kernels_come_from_is_behind_the_stamp() -> None:
     """Whoever writes compiled functions into a new file, or lets them import from one, must add it to KERNEL_FILES."""
-    found = {file for file in FOLDER.parents[1].rglob("*.py") if has_kernels(file)}
-    assert {file.parent for file in found} == {FOLDER}, "compiled functions belong into engines/cpu"
+    found = {file for file in PACKAGE.rglob("*.py") if has_kernels(file) and file.name != "numba_private.py"}
+    assert {file.parent for file in found} == set(ROOMS), "compiled functions belong into these rooms"
     left = found.copy()
     while left:
         names = set(imports(left.pop()))
-        new = {
-            file for file in FOLDER.glob("*.py") if any(f"{n}.".startswith(f"{PACKAGE}.{file.stem}.") for n in names)
-        }
+        new = {file for room in ROOMS for file in room.glob("*.py") if any(comes_from(file, name) for name in names)}
         left |= new - found
         found |= new
-    assert {file.name for file in found} == set(layout.KERNEL_FILES)
+    assert found == {room / name for room, files in ROOMS.items() for name in files}
 
 
-def test_each_of_these_files_changes_the_stamp(tmp_path: Path) -> None:
-    stamps = {layout.STAMP}
-    for changed in layout.KERNEL_FILES:
+def comes_from(file: Path, name: str) -> bool:
+    module = ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
+    return f"{name}.".startswith(f"{module}.")
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
+def test_each_of_these_files_changes_the_stamp(room: Path, tmp_path: Path) -> None:
+    stamps = {numba_private.source_stamp(room, ROOMS[room])}
+    for changed in ROOMS[room]:
         folder = tmp_path / changed
         folder.mkdir()
-        for name in layout.KERNEL_FILES:
-            (folder / name).write_text((FOLDER / name).read_text() + ("# changed" if name == changed else ""))
-        stamps.add(layout.source_stamp(folder))
-    assert len(stamps) == 1 + len(layout.KERNEL_FILES)
+        for name in ROOMS[room]:
+            (folder / name).write_text((room / name).read_text() + ("# changed" if name == changed else ""))
+        stamps.add(numba_private.source_stamp(folder, ROOMS[room]))
+    assert len(stamps) == 1 + len(ROOMS[room])
 
 
 def test_this_numba_has_all_the_names() -> None:
@@ -65,7 +75,7 @@ def test_this_numba_has_all_the_names() -> None:
 
 def test_no_other_module_uses_them() -> None:
     names = ("_source_stamp", "_nrt", "_tm_features")
-    for file in FOLDER.parents[1].rglob("*.py"):
+    for file in PACKAGE.rglob("*.py"):
         if file.name != "numba_private.py":
             assert not any(name in file.read_text() for name in names), file
 

@@ -1,0 +1,81 @@
+"""An environment with a parameter that changes every so many frames, which the agent is not told."""
+
+from typing import Any, TypeVar, final
+
+import gymnasium
+
+from metareplay._core.checks import whole
+from metareplay.environments.schedule import Schedule
+from metareplay.errors import InputError
+
+Observation = TypeVar("Observation")
+Action = TypeVar("Action")
+
+
+@final
+class ScheduledEnv(gymnasium.Wrapper[Observation, Action, Observation, Action]):
+    """Change a parameter of an environment by a schedule. Neither observations nor infos say so.
+
+    The parameter is an attribute of the unwrapped environment. It is set before the first frame of each task, in the
+    middle of an episode if need be: a player who never loses would otherwise never get to the next task. What the
+    change means for an episode that has begun is for the environment to say: in Catcher it holds from the next tick on,
+    in Flappy Bird for the pipes that come into the screen from then on.
+
+    >>> from metareplay.environments import CatcherEnv
+    >>> env = ScheduledEnv(CatcherEnv(), Schedule((0.06, 0.09), frames=2), "pellet_speed")
+    >>> first = env.reset(seed=0)
+    >>> for _ in range(3):
+    ...     step = env.step(2)
+    ...     print(env.unwrapped.pellet_speed)
+    0.06
+    0.06
+    0.09
+
+    Args:
+        env: The environment.
+        schedule: Which value holds at which frame. Every step is a frame; beginning an episode is none.
+        parameter: The name of the attribute.
+        start: The number of the first frame, for a run that goes on in the middle of a schedule.
+    """
+
+    def __init__(
+        self, env: gymnasium.Env[Observation, Action], schedule: Schedule[Any], parameter: str, start: int = 0
+    ) -> None:
+        super().__init__(env)
+        if not hasattr(env.unwrapped, parameter):
+            raise InputError(f"parameter={parameter!r}: {type(env.unwrapped).__name__} has no such attribute")
+        if whole("start", start) < 0:
+            raise InputError(f"start={start}: use a whole number of at least 0")
+        self.schedule = schedule
+        self.parameter = parameter
+        self.frame = whole("start", start)
+        self._task: int | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode, with the value that the next frame has.
+
+        Args:
+            seed: The seed, for the environment.
+            options: Options for the environment.
+        """
+        self._change()
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Action) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
+        """Play the next frame.
+
+        Args:
+            action: The action.
+        """
+        self._change()
+        self.frame += 1
+        return self.env.step(action)
+
+    def _change(self) -> None:
+        """Set the parameter if the next frame belongs to another task."""
+        task = self.schedule.task(self.frame)
+        if task != self._task:
+            setattr(self.env.unwrapped, self.parameter, self.schedule.values[task])
+            self._task = task
