@@ -163,7 +163,7 @@ class Setting:
         return torch_loop(paths[-1], loss, self.lr, batches)  # a loop for several heads would pick the task's, too
 
 
-def omniglot_net(seed: int = 0, norm: Norm | None = "group", init: Init = "default") -> nn.Module:
+def omniglot_net(seed: int = 0, norm: Norm | None = "group", init: Init = "torch") -> nn.Module:
     """Return the network of the Omniglot runs, which has one head for each of 50 alphabets.
 
     Args:

@@ -10,8 +10,15 @@ from metareplay.runners.threads import count_jobs
 
 PLACES: Final = ("threads", "fleet")
 
-On = Annotated[str, typer.Option("--on", help="Where to run: threads (this machine's cores), or fleet (one GPU).")]
-Jobs = Annotated[str, typer.Option(help="Runs at a time on threads: a number, or auto for one per core.")]
+On = Annotated[
+    str,
+    typer.Option(
+        "--on", help="Where to run: threads (this machine's cores, or its GPU with --engine cuda), or fleet (one GPU)."
+    ),
+]
+Jobs = Annotated[
+    str, typer.Option(help="Runs at a time on threads: a number, or auto for one per core, and at least 8 on a GPU.")
+]
 
 
 def runner_at(on: str, jobs: str, *, rest_on_threads: bool) -> Runner:
@@ -24,7 +31,7 @@ def runner_at(on: str, jobs: str, *, rest_on_threads: bool) -> Runner:
     """
     if on not in PLACES:
         raise InputError(f"--on {on}: use one of {', '.join(PLACES)}")
-    threads = Threads(count_jobs(jobs))
+    threads = Threads("auto" if jobs == "auto" else count_jobs(jobs))
     if on == "threads":
         return threads
     return FleetRunner(rest=threads if rest_on_threads else None)

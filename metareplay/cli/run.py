@@ -90,7 +90,8 @@ def run(
         str | None, typer.Option(help="Omniglot's network: group, batch, or none as printed; default: group.")
     ] = None,
     init: Annotated[
-        str | None, typer.Option(help="Omniglot's first weights: glorot, or default for torch's; default: glorot.")
+        str | None,
+        typer.Option(help="Omniglot's first weights: torch (as nn.Conv2d draws them) or glorot; default: torch."),
     ] = None,
     order: Annotated[str | None, typer.Option(help="Omniglot's alphabets: given or shuffled; default: given.")] = None,
     split: Annotated[
@@ -99,7 +100,8 @@ def run(
     resolution: Annotated[int | None, typer.Option(help="Omniglot's pixels on each side; default: 28.")] = None,
     pixels: Annotated[str | None, typer.Option(help="Omniglot's pixels: grey or binary; default: grey.")] = None,
     labels: Annotated[
-        str | None, typer.Option(help="Omniglot's heads: one per alphabet, or one for all; default: alphabet.")
+        str | None,
+        typer.Option(help="Omniglot's labels: alphabet (a head for each) or all (one head); default: alphabet."),
     ] = None,
     seed: Annotated[
         int, typer.Option(help="The first seed; it decides the stream, the first weights and every draw.")

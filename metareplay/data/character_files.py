@@ -102,6 +102,10 @@ def read_npz(data: bytes, origin: str) -> Characters:
         raise DataError(f"{origin} is not an npz file with {', '.join(ARRAYS)} ({shown}); get it again") from error
     if bits.ndim != 2 or bits.shape[1] != PACKED or alphabet.ndim != 1 or not len(alphabet):
         raise DataError(f"{origin}: images105 and character_alphabet have shapes {bits.shape} and {alphabet.shape}")
+    if alphabet.dtype.kind not in "iu" or any(some.ndim != 1 for some in names):
+        raise DataError(
+            f"{origin}: character_alphabet must be whole numbers and the names one-dimensional; get the file again"
+        )
     if len(bits) % len(alphabet):
         raise DataError(f"{origin}: {len(bits)} drawings cannot be shared evenly by {len(alphabet)} characters")
     drawings = bits.reshape(len(alphabet), -1, PACKED)

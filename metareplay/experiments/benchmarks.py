@@ -115,7 +115,7 @@ BENCHMARKS: dict[object, Benchmark] = {
         cnn,
         images=False,
         stream_options=("order", "split", "test_share", "resolution", "pixels", "labels"),
-        network_options={"norm": "group", "init": "default"},  # the paper's network without a norm stops learning
+        network_options={"norm": "group", "init": "torch"},  # the paper's network without a norm stops learning
         step=200.0,
         tests=65,
     ),

@@ -41,8 +41,8 @@ class Experiment:
         memory: How many examples are held, for learners with a memory.
         memory_kind: A memory's name, such as "reservoir"; None for the learner's own default.
         hidden: Widths of the MLP's hidden layers, on streams of digits.
-        network: The network's own options: on Omniglot norm ("group", "batch" or None) and init ("glorot" or
-            "default"), see `networks.omniglot_cnn`.
+        network: The network's own options: on Omniglot norm ("group", "batch" or None) and init ("torch" or
+            "glorot"), see `networks.omniglot_cnn`.
         options: The learner's own options, such as lr, beta, s and k; the others have the learner's defaults.
         tasks: Tasks in the stream; None for the stream's default.
         examples: Examples per task; None for the stream's default.

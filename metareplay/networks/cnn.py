@@ -11,7 +11,7 @@ from metareplay.networks.by_task import MultiHead
 from metareplay.networks.initial import glorot, linear, torch_default, undrawn
 
 Norm = Literal["group", "batch"]
-Init = Literal["glorot", "default"]
+Init = Literal["glorot", "torch"]
 FILTERS: Final = 64
 GROUPS: Final = 8  # of filters that GroupNorm takes together
 SMALLEST: Final = 16  # pixels along a side that four poolings reduce to one
@@ -54,7 +54,7 @@ def omniglot_cnn(
             each task, make a `MultiHead` with an output layer for each task.
         norm: What normalises the outputs of each convolution, before the ReLU: None for nothing, as printed in the
             paper, "group" for GroupNorm in 8 groups, or "batch" for BatchNorm.
-        init: How the first weights are drawn: "glorot" for Glorot uniform with zero biases, or "default" as torch draws
+        init: How the first weights are drawn: "glorot" for Glorot uniform with zero biases, or "torch" as torch draws
             them.
         resolution: The number of pixels along each side of an image.
     """

@@ -97,7 +97,7 @@ def plot_costs(found: Sequence[Result], path: Path, title: str) -> None:
         axes.set_xlim(0, 109)
     panels[2].set(xscale="log", xlabel=f"minutes, logarithmic scale\n{_devices(found)}")
     low, high = panels[2].get_xlim()
-    panels[2].set_xlim(low, high * 4)  # room for the numbers
+    panels[2].set_xlim(low / 3, high * 4)  # room for the shortest bar, and for the numbers
     panels[0].set_yticks(range(len(found)), [one.cell.row for one in found])
     panels[0].invert_yaxis()
     figure.legend(frameon=False, loc="outside lower center")

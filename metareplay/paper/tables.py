@@ -36,7 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
             "pixels": "grey",
             "labels": "alphabet",
         },
-        "network": {"norm": "group", "init": "default"},
+        "network": {"norm": "group", "init": "torch"},
         "training": True,
     },
 }
@@ -154,7 +154,7 @@ CHANGES: dict[str, dict[str, Options]] = {  # what is changed in the network tha
     "BatchNorm": {"network": {"norm": "batch"}},
     "GroupNorm and Glorot": {"network": {"norm": "group", "init": "glorot"}},
 }
-PRINTED_NETWORK: Options = {"norm": None, "init": "default"}
+PRINTED_NETWORK: Options = {"norm": None, "init": "torch"}
 PRINTED_MODELS = {
     f"{name}, {change}": _Model(
         learner, kind, options=changes.get("options"), network=PRINTED_NETWORK | changes.get("network", {})

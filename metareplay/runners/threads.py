@@ -1,4 +1,4 @@
-"""Experiments side by side on the cores of this machine, in threads that share the data."""
+"""Experiments side by side on the cores of this machine, or on its GPU, in threads that share the data."""
 
 import os
 from collections.abc import Sequence
@@ -56,16 +56,17 @@ class Threads(Runner):
         if done:
             watcher.remark(f"{len(done)} of {len(wanted)} runs are in {folder} already")
         watcher.begin([wanted[key] for key in due])
-        failed: list[NonFiniteError] = []
+        failed: list[str] = []
         for turn in _turns([wanted[key] for key in due]):
             for key, work in self._take_turn(turn, folder, fresh=fresh, watcher=watcher).items():
                 error = work.exception()
                 if isinstance(error, NonFiniteError):
-                    failed.append(error)
+                    failed.append(f"{wanted[key].label}: {error}")
                 else:
                     done[key] = work.result()
         if failed:
-            raise failed[0]
+            others = f" (and {len(failed) - 1} other runs likewise)" if len(failed) > 1 else ""
+            raise NonFiniteError(failed[0] + others)
         return [done[one.key] for one in experiments]
 
     def _take_turn(self, turn: "_Turn", folder: Path, *, fresh: bool, watcher: Watcher) -> dict[str, Future[Record]]:
@@ -133,7 +134,7 @@ def _turns(experiments: Sequence[Experiment]) -> list[_Turn]:
 
 
 def _shape(experiment: Experiment) -> str:
-    """Return what runs have in common that can take their steps together: all but seeds, rates and first weights."""
+    """Return what runs that can take their steps together share: all but seed, memory, rates and first weights."""
     options = {
         name: name if name in FREE and value is not None else value for name, value in experiment.options.items()
     }

@@ -45,7 +45,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
         ["run", "mer", "omniglot", "--norm", "layer"],
         "norm='layer': use one of 'group', 'batch', or None",
     ),
-    "unknown init": (["run", "mer", "omniglot", "--init", "he"], "init='he': use one of 'glorot', 'default'"),
+    "unknown init": (["run", "mer", "omniglot", "--init", "he"], "init='he': use one of 'glorot', 'torch'"),
     "unknown order": (["run", "mer", "omniglot", "--order", "random"], "order='random': use 'given' or 'shuffled'"),
     "a norm for digits": (["run", "--norm", "group"], "the network of rotations has no option 'norm'; leave it out"),
     "an order of digits": (["run", "--order", "given"], "the stream rotations has no option 'order'; leave it out"),

@@ -221,7 +221,7 @@ def test_options_come_before_the_papers(call: Call, noting: Noting) -> None:
 
 
 def test_every_word_for_omniglot_reaches_the_experiment(call: Call, noting: Noting) -> None:
-    words = ["run", "mer", "omniglot", "--tasks", "2", "--norm", "none", "--init", "default", "--order", "shuffled"]
+    words = ["run", "mer", "omniglot", "--tasks", "2", "--norm", "none", "--init", "torch", "--order", "shuffled"]
     words += ["--split", "drawers", "--resolution", "32", "--pixels", "binary", "--labels", "all", "--training"]
     assert call(*words).code == 0
     assert noting.given[-1] == Experiment(
@@ -229,7 +229,7 @@ def test_every_word_for_omniglot_reaches_the_experiment(call: Call, noting: Noti
         stream="omniglot",
         options=best("mer", "omniglot", 500),
         tasks=2,
-        network={"norm": None, "init": "default"},
+        network={"norm": None, "init": "torch"},
         stream_options={
             "order": "shuffled",
             "split": "drawers",

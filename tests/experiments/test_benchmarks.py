@@ -68,7 +68,7 @@ def test_every_option_is_another_run_whose_key_is_known_before(given: dict[str, 
 
 
 def test_the_defaults_written_down_make_the_same_key() -> None:
-    network = {"norm": "group", "init": "default"}
+    network = {"norm": "group", "init": "torch"}
     stream = {"order": "given", "split": "drawings", "resolution": 28, "pixels": "grey", "labels": "alphabet"}
     assert replace(SMALL, network=network, stream_options=stream).key == SMALL.key
 

@@ -41,7 +41,7 @@ def test_a_norm_stands_between_each_convolution_and_its_relu(norm: Norm, kind: t
 @pytest.mark.parametrize("classes", [55, (20, 55)])
 def test_the_default_initialisation_is_torchs_own(classes: int | tuple[int, ...]) -> None:
     state = torch.get_rng_state()
-    net = omniglot_cnn(5, classes=classes, norm="group", init="default")
+    net = omniglot_cnn(5, classes=classes, norm="group", init="torch")
     assert torch.equal(torch.get_rng_state(), state)
     torch.manual_seed(5)
     layers = [nn.Conv2d(channels, 64, 3, padding=1) for channels in (1, 64, 64, 64)]
@@ -80,7 +80,7 @@ def test_the_seed_decides_and_the_global_generator_is_left_alone(make: Callable[
         (partial(omniglot_cnn, classes=(3, 0)), "classes=0: a network needs at least one output; use classes >= 1"),
         (partial(omniglot_cnn, classes=()), "classes=\\(\\): give the number of classes of each task"),
         (partial(omniglot_cnn, norm="layer"), "norm='layer': use one of 'group', 'batch', or None"),
-        (partial(omniglot_cnn, init="he"), "init='he': use one of 'glorot', 'default'"),
+        (partial(omniglot_cnn, init="he"), "init='he': use one of 'glorot', 'torch'"),
         (partial(omniglot_cnn, resolution=15), "resolution=15: the network halves images four times; use 16 or more"),
         (partial(nature_cnn, actions=0), "actions=0: a network needs at least one output; use actions >= 1"),
         (partial(nature_cnn, frames=0), "frames=0: an input has at least one frame; use frames >= 1"),

@@ -47,7 +47,7 @@ def test_networks_are_made_without_reading_the_global_generator(monkeypatch: pyt
     made: list[nn.Module] = [
         mlp(4, (3,), 2),
         omniglot_cnn(classes=(3, 4), norm="batch"),
-        omniglot_cnn(init="default"),
+        omniglot_cnn(init="torch"),
         nature_cnn(),
     ]
     made += [separate_mlps(4, (3,), 2, tasks=2), task_input_mlp(4, (3,), 2, tasks=2)]

@@ -225,9 +225,9 @@ def test_omniglot_has_the_command_that_the_guide_gives() -> None:
 def test_the_printed_network_has_no_norm_and_each_variant_changes_one_thing() -> None:
     models = {cell.model: cell.experiment for cell in TABLES["table-3-printed"]().cells if cell.memory in (None, 500)}
     printed = models["MER, as printed"]
-    assert printed.network == {"norm": None, "init": "default"}
+    assert printed.network == {"norm": None, "init": "torch"}
     assert models["MER, Glorot"] == replace(printed, network={"norm": None, "init": "glorot"})
-    assert models["MER, BatchNorm"] == replace(printed, network={"norm": "batch", "init": "default"})
+    assert models["MER, BatchNorm"] == replace(printed, network={"norm": "batch", "init": "torch"})
     assert models["MER, clip 2"] == replace(printed, options=printed.options | {"clip": 2.0})
     assert models["Online, clip 5"].options == models["Online, as printed"].options | {"clip": 5.0}
 

@@ -142,20 +142,22 @@ class ConvNet:
             return None
         if weights.dtype != torch.float32 or any(not one.requires_grad for one in module.parameters()):
             return None
-        if next(module.buffers(), None) is not None or not _suits(table):
+        if next(module.buffers(), None) is not None or not _suits(table, weights.device):
             return None
         parts, heads = _parts(module)
         return _described(parts, heads, tuple(table.shape("x")), _places(module), weights)
 
 
-def _suits(table: Table) -> bool:
-    """Return whether the table has one-channel images of a moderate size, as bytes or float32, and class labels."""
-    column, shape = table.column("x"), tuple(table.shape("x"))
-    if not isinstance(column, TensorColumn) or column.values.dtype not in (torch.uint8, torch.float32):
+def _suits(table: Table, device: torch.device) -> bool:
+    """Return whether the table has one-channel images, as bytes or float32, and class labels, all on the device."""
+    images, labels, shape = table.column("x"), table.column("y"), tuple(table.shape("x"))
+    if not isinstance(images, TensorColumn) or not isinstance(labels, TensorColumn):
         return False
-    labels = table.column("y")
-    whole = isinstance(labels, TensorColumn) and not labels.values.is_floating_point()
-    return whole and len(shape) == 3 and shape[0] == 1 and shape[1] * shape[2] <= PIXELS
+    if (images.values.device, labels.values.device) != (device, device) or not images.values.is_contiguous():
+        return False  # the kernels read images by their address
+    if images.values.dtype not in (torch.uint8, torch.float32) or labels.values.is_floating_point():
+        return False
+    return len(shape) == 3 and shape[0] == 1 and shape[1] * shape[2] <= PIXELS
 
 
 def _parts(module: nn.Module) -> tuple[list[nn.Module], list[nn.Linear]]:

@@ -7,8 +7,8 @@ by the kernel that adds the parts: on the way up bias, GroupNorm, ReLU and pooli
 these, and the SGD step on the weights whose gradient is complete. The last layer, the loss and their gradients are one
 program. A network with four convolutions takes 14 kernels per step.
 
-The last index of every launch is the number of the run. A run that is not
-active costs nothing: its programs return at once.
+The last index of every launch is the number of the run. A run that is not active costs next to nothing: its programs
+return at once.
 """
 
 from typing import NamedTuple
@@ -379,6 +379,7 @@ def head(
             tl.store(runs.fine + run, 0)
         error = tl.exp(logits - whole) - tl.where(j == label, 1.0, 0.0)
         of_features = tl.sum(weight * error[:, None, None], axis=0)
+        tl.debug_barrier()  # other warps may still have to load the head
         learn(runs, base, place_of, error[:, None, None] * features[None, :, :], rate, known, direct)
         learn(runs, base, of_bias + j, error, rate, j < count, direct)
         of_best = tl.broadcast_to(of_features[:, None, :], (channels, outer, windows))

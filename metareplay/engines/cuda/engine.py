@@ -67,16 +67,19 @@ class CudaEngine(Engine):
             return f"torch (cuda could not capture: {self.reason})"
         if self._not_in_lockstep is not None:
             return f"cuda (not in lockstep: {self._not_in_lockstep})"
-        return "torch" if self._batches is None and self._side_by_side is None and self._asked else "cuda"
+        plans = self._batches is not None or self._side_by_side is not None
+        graphs = self._gradients is not None and self._gradients.has_graphs
+        return "torch" if self._asked and not plans and not graphs else "cuda"
 
     def execute(self, plan: Plan, table: Table, objective: Objective) -> Outcome:
         """Learn example by example; one that cannot be learned is undone."""
         with self._lock:
             try:
-                self._prepare(plan, table, objective)
-                if self._side_by_side is not None:
-                    self.weights.check()
-                    return self._side_by_side.execute(plan, objective)  # outside our stream: it waits for other runs
+                with torch.inference_mode(False):
+                    self._prepare(plan, table, objective)
+                    if self._side_by_side is not None:
+                        self.weights.check()
+                        return self._side_by_side.execute(plan, objective)  # not in our stream: it waits for other runs
                 if self._batches is not None:
                     with self._recorder.aside(), self._plain.learning():
                         return self._batches.execute(plan, objective)

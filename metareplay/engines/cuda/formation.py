@@ -104,7 +104,7 @@ class Formation:
         try:
             if lockstep is None or recorder is None:
                 raise MetareplayError("nobody asked whether this formation takes such runs")
-            with recorder.aside():
+            with recorder.aside(), torch.inference_mode(False), torch.no_grad():
                 learned = lockstep.execute([jobs.get(number) for number in range(self.size)])
             return {number: Outcome(learned[number]) for number in jobs}
         except torch.cuda.OutOfMemoryError as error:

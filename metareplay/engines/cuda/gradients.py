@@ -54,8 +54,8 @@ class GroupGradients:
             if self._seen[size] < OFTEN or self.fails:
                 return None
             if size not in self._graphs:
-                self.fails = not self._capture(next(rows for rows in groups if len(rows) == size))
-                if self.fails:
+                self._capture(next(rows for rows in groups if len(rows) == size))
+                if size not in self._graphs:
                     return None
         rows = np.concatenate(groups)
         both = torch.stack([torch.from_numpy(rows), self._table.tasks(rows)]).to(self._plain.weights.device)
@@ -77,11 +77,17 @@ class GroupGradients:
         found = torch.autograd.grad(loss, given, allow_unused=True, materialize_grads=True)
         return torch.cat([one.reshape(-1) for one in found])
 
-    def _capture(self, rows: Ints) -> bool:
-        """Make the graph for groups of this size; return whether it can be used and agrees with torch."""
+    @property
+    def has_graphs(self) -> bool:
+        """Whether some gradients are computed by graphs."""
+        return bool(self._graphs) and not self.fails
+
+    def _capture(self, rows: Ints) -> None:
+        """Make the graph for groups of this size, unless it fails; wait for another group if this one says nothing."""
         weights = self._plain.weights
-        if next(weights.module.buffers(), None) is not None:
-            return False  # it may keep statistics, which a pass more would move
+        self.fails = next(weights.module.buffers(), None) is not None  # statistics, which one more pass would move
+        if self.fails:
+            return
         both = torch.stack([torch.from_numpy(rows), self._table.tasks(rows)]).to(weights.device)
         gradient = torch.zeros_like(weights.theta)
 
@@ -95,16 +101,18 @@ class GroupGradients:
             randomness = Randomness(weights.device)
             before = randomness.state()
             expected = self._by_torch(rows)
+            if not bool(torch.isfinite(expected).all()):
+                return
             work()
-            if not torch.equal(before, randomness.state()):
-                return False  # the module draws random numbers
-            graph = self._recorder.record(work)
-            gradient.zero_()
-            graph()
-            self._graphs[len(rows)] = both, gradient, graph
-            same = bool((gradient - expected).norm() <= ALIKE * expected.norm())
-            return same or not bool(torch.isfinite(expected).all())
+            self.fails = not torch.equal(before, randomness.state())  # the module draws random numbers
+            if not self.fails:
+                graph = self._recorder.record(work)
+                gradient.zero_()
+                graph()
+                self.fails = not bool((gradient - expected).norm() <= ALIKE * expected.norm())
+            if not self.fails:
+                self._graphs[len(rows)] = both, gradient, graph
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception:  # whatever a module does that cannot be captured
-            return False
+            self.fails = True

@@ -28,7 +28,7 @@ PARTS: Final = 16  # the most programs that share a sum: more of them would leav
 BLOCK: Final = 1024  # weights that one program copies or checks
 VALUES: Final = 2048  # pixels of all channels that one program finishes, where channels need not stay together
 ROOM: Final = 2**18  # planned steps per run that there is room for at first
-AHEAD: Final = 128  # steps, about 10 ms, after which the host looks whether the device keeps up
+AHEAD: Final = 128  # steps, about 10 ms, after which the host checks whether the device keeps up
 LONGEST: Final = 256  # steps in one graph: thousands of kernels, captured in a second
 Kind = tuple[int, ...]  # the lengths of an example's batches
 PRECISION: Final = "tf32x3"  # three tf32 products give the digits of a float32 one
@@ -188,28 +188,23 @@ class Lockstep:
             self._make_room(power_of_2(longest))
         for run, job in there.items():
             self._load(run, job)
-        alive = torch.zeros(self.size, dtype=torch.int32)
-        alive[list(there)] = 1
-        self._runs.active.copy_(alive)
+        taking = torch.zeros(self.size, dtype=torch.int32)
+        taking[list(there)] = 1
+        self._runs.active.copy_(taking)
         self._runs.fine.fill_(1)
         self._runs.cursor.zero_()
         self._learned.zero_()
         self._before.copy_(self.theta)
-        whole = self._runs.active.clone()  # which runs have not stopped
+        alive = self._runs.active.clone()  # 0 for a run that has stopped
         kinds = {run: _kinds(job.plan) for run, job in there.items()}
         for masks in _turns(kinds, self.size):
             for mask, kind, times in masks:
-                split = len(masks) > 1 or not bool(mask.all())
-                if split:
-                    self._runs.active.copy_(whole * mask.to(self._device))
+                taking_part = mask.to(self._device)
+                self._runs.active.copy_(alive * taking_part)
                 for _ in range(times):
                     self._example(kind)
                     self._pace.after(sum(kind))
-                if split:
-                    taking = mask.to(self._device)
-                    whole.mul_(torch.where(taking > 0, self._runs.active, 1))
-                else:
-                    whole.copy_(self._runs.active)
+                alive.copy_(torch.where(taking_part > 0, self._runs.active, alive))
         learned: list[int] = self._learned.tolist()
         for run, job in there.items():
             job.weights.theta.copy_(self.theta[run, : self.net.size])
@@ -350,7 +345,8 @@ class Lockstep:
 class _Pace:
     """Keep the host only a little ahead of the device.
 
-    Whatever makes the device wait for all work, in any thread, takes as long as the work that was asked for ahead.
+    A call that waits for the device, such as one that allocates memory in another thread, takes as long as the work
+    that is already queued.
 
     Args:
         device: The GPU.

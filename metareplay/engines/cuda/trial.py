@@ -90,8 +90,8 @@ def lockstep_obstacle(
     start = theta.clone()
     try:
         exact = TorchEngine(Weights(deepcopy(plain.weights.module).double()), plain.draws)
-        given, apart = _in_double(objective), []
-        for few in [*(_single_step(plan, row) for row in plan.rows[:SINGLE]), first_examples(plan, STEPS)]:
+        given, apart, rows = _in_double(objective), [], list(dict.fromkeys(plan.rows.tolist()))[:SINGLE]
+        for few in [*(_single_step(plan, row) for row in rows), first_examples(plan, STEPS)]:
             exact.weights.theta.copy_(start)
             theta.copy_(start)
             with exclusive:

@@ -77,8 +77,11 @@ def test_every_learner_as_the_torch_engine(name: str) -> None:
     plain, graphs = taught(MADE[name](engine="torch"), 7), taught(with_graphs(MADE[name](engine="torch")), 7)
     for one, other in zip(state(plain).values(), state(graphs).values(), strict=True):
         torch.testing.assert_close(one, other)
-    reason, usual = FALLEN.get(name), "torch" if name.startswith("gem") else "cuda"
-    assert graphs.chosen_engine.name == (usual if reason is None else f"torch (cuda could not capture: {reason})")
+    reason = FALLEN.get(name)
+    if name.startswith("gem"):  # gradients of sizes that come often are graphs
+        assert graphs.chosen_engine.name in ("cuda", "torch")
+    else:
+        assert graphs.chosen_engine.name == ("cuda" if reason is None else f"torch (cuda could not capture: {reason})")
 
 
 @pytest.mark.parametrize("name", ["mer", "mer-heads", "mer-current-rate", "mer-one-big-batch", "ewc", "online"])

@@ -248,6 +248,15 @@ def test_runs_beside_each_other_are_the_same_bits_as_alone() -> None:
     assert way(jobs[0].weights.theta, expected, again.weights.theta) < ALIKE
 
 
+def test_a_run_whose_batches_still_grow_catches_up_with_the_others() -> None:
+    """No place rests, and what the runs do is different at first and the same later."""
+    jobs = [job_of([(1,), (2,), (2,)], seed=1), job_of([(2,), (2,), (2,)], seed=2)]
+    wanted = [alone(job)[1] for job in jobs]
+    assert lockstep_for(jobs, size=2).execute(jobs) == [3, 3]
+    for job, theta in zip(jobs, wanted, strict=True):
+        assert torch.equal(job.weights.theta, theta)
+
+
 def penalised(job: Job, strength: float, seed: int) -> Job:
     generator = torch.Generator().manual_seed(seed)
     vectors = [torch.rand(len(job.weights.theta), generator=generator) for _ in range(2)]
