@@ -58,7 +58,9 @@ def provenance(records: Sequence[Record]) -> str:
     flown = sum(record.engine == FLEET for record in different)
     by = f"one core each, {flown} of them as fleets on a GPU" if flown else "one core each"
     on_gpus = [record.versions["gpu"] for record in different if "gpu" in record.versions and record.engine != FLEET]
-    by += f", {len(on_gpus)} of them on {' and '.join(sorted(set(on_gpus)))}" if on_gpus else ""
+    if on_gpus:  # their times overlap: each run's clock goes on while it waits for the runs beside it
+        there = f"on {' and '.join(sorted(set(on_gpus)))}, side by side"
+        by = there if len(on_gpus) == len(different) else f"{by}, but {len(on_gpus)} {there}"
     return (
         f"{len(different)} runs, {duration(seconds)} in all, {by}; {days}; commit {commits}; {machines}; "
         f"Python, torch, numpy {versions}."
