@@ -248,9 +248,11 @@ class CudaBenchmark(Benchmark):
 
     def sheets(self, found: Mapping[str, Any]) -> list[Sheet]:
         """Return the tables that show a document to people: see `Benchmark.sheets`."""
+        timings = [{"most": None, "wanted": None} | timing for timing in found["timings"]]  # not in earlier documents
+        beside = found["replicas"] if isinstance(found["replicas"], list) else [found["replicas"]]  # likewise only one
         return [
-            Sheet(f"A step against torch stepping, {found['device']}", COLUMNS, found["timings"]),
-            Sheet("A step of several runs side by side against a step of one", REPLICA_COLUMNS, found["replicas"]),
+            Sheet(f"A step against torch stepping, {found['device']}", COLUMNS, timings),
+            Sheet("A step of several runs side by side against a step of one", REPLICA_COLUMNS, beside),
         ]
 
 

@@ -57,7 +57,7 @@ def joined(parts: Sequence[Characters], name: str) -> Characters:
     alphabets = [alphabet for part in parts for alphabet in part.alphabet_names]
     for alphabet, times in Counter(alphabets).items():
         if times > 1:
-            raise DataError(f"{name}: the alphabet {alphabet} is there {times} times; rename or remove one of them")
+            raise DataError(f"{name}: the alphabet {alphabet} appears {times} times; rename or remove one of them")
     counts = {part.name: part.drawings.shape[1] for part in parts}
     if len(set(counts.values())) > 1:
         shown = ", ".join(f"{count} in {origin}" for origin, count in counts.items())
@@ -82,7 +82,7 @@ def read_zip(data: bytes, origin: str) -> Characters:
     try:
         archive = zipfile.ZipFile(BytesIO(data))
     except _NOT_A_ZIP as error:
-        raise DataError(f"{origin} is not a zip, or not all of it ({error}); get it again") from error
+        raise DataError(f"{origin} is not a zip file, or is cut off ({error}); download it again") from error
     with archive:
         return _decoded(_members(archive, origin), origin)
 
@@ -145,7 +145,7 @@ def _members(archive: zipfile.ZipFile, origin: str) -> Iterator[tuple[PurePath, 
     for member in archive.infolist():
         path = PureWindowsPath(member.filename)  # knows both separators, and drives
         if path.anchor or ".." in path.parts:
-            raise DataError(f"{origin}: the name {member.filename!r} leads out of the zip; get it from a better place")
+            raise DataError(f"{origin}: the name {member.filename!r} leads out of the zip; download the original zip")
         if not member.is_dir() and path.suffix == ".png" and _counts(path):
             wanted.append((path, member))
     for path, member in wanted:

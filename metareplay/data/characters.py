@@ -53,7 +53,7 @@ class Characters:
         if not isinstance(bits, np.ndarray) or bits.dtype != np.uint8 or bits.ndim != 3 or bits.shape[2] != PACKED:
             raise DataError(f"{self.name}: drawings is {_form(bits)}; give uint8 of shape (characters, n, {PACKED})")
         if len(bits) < 1 or bits.shape[1] < 2:
-            raise DataError(f"{self.name}: drawings is {_form(bits)}; give at least one character, drawn twice")
+            raise DataError(f"{self.name}: drawings is {_form(bits)}; give at least one character with two drawings")
         if not isinstance(alphabet, np.ndarray) or alphabet.shape != (len(bits),) or alphabet.dtype.kind not in "iu":
             raise DataError(
                 f"{self.name}: alphabet is {_form(alphabet)}; give a number for each of {len(bits)} characters"

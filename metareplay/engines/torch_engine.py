@@ -51,10 +51,11 @@ def own_randomness(device: torch.device) -> Iterator["Randomness"]:
 
 @final
 class Randomness:
-    """Seed and restore torch's generator for a device, in one thread at a time.
+    """Read, restore and seed torch's generator for a device; each call by one thread at a time.
 
-    Two threads that do this at the same moment can wait for each other for ever: torch's generator holds a lock of its
-    own while it reads its state, and if Python then collects garbage, another thread may go on and wait for that lock.
+    Without that, two threads can wait for each other for ever: torch's generator holds a lock of its own while it reads
+    its state, and if Python then collects garbage, another thread may go on and wait for that lock. The draws of
+    several threads still come from one generator.
 
     Args:
         device: The device whose generator it is.

@@ -75,9 +75,11 @@ def cnn(learner: str, asked_for: object, stream: Stream, hidden: tuple[int, ...]
         options: The normalisation and the first weights.
     """
     if asked_for in BY_TASK:
-        raise InputError(f"{learner} trains an MLP for each task, and omniglot needs a CNN: use another learner")
+        raise InputError(
+            f"{learner} needs an MLP with parts for each task, and omniglot has a CNN: use another learner"
+        )
     if tuple(hidden) != HIDDEN:
-        raise InputError(f"hidden={hidden!r}: omniglot has a CNN without hidden layers of this kind; leave hidden out")
+        raise InputError(f"hidden={hidden!r}: omniglot's CNN has no hidden layers to size; leave hidden out")
     assert isinstance(stream, Omniglot)
     classes = stream.classes[0] if stream.labels == "all" else stream.classes
     given = (("classes", classes), ("resolution", stream.resolution), *sorted(options.items()))

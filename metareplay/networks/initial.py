@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 Net = TypeVar("Net", bound=nn.Module)
-FIRST_WEIGHTS: Final = "first_weights"  # an attribute that says how a module's weights were drawn, if not by `glorot`
+FIRST_WEIGHTS: Final = "first_weights"  # an attribute that `torch_default` sets; others set none, so that keys stay
 
 
 def glorot(net: Net, seed: int) -> Net:

@@ -106,9 +106,9 @@ def encrypted() -> bytes:
 
 
 BAD_ZIPS: dict[str, tuple[Callable[[], bytes], str]] = {
-    "empty file": (lambda: b"", "bad.zip is not a zip, or not all of it .*get it again"),
+    "empty file": (lambda: b"", "bad.zip is not a zip file, or is cut off .*download it again"),
     "not a zip": (lambda: b"<html>404</html>", "bad.zip is not a zip"),
-    "truncated": (lambda: zipped(FILES)[:-3000], "bad.zip is not a zip, or not all of it"),
+    "truncated": (lambda: zipped(FILES)[:-3000], "bad.zip is not a zip file, or is cut off"),
     "damaged": (damaged_member, f"bad.zip: {re.escape(FIRST)} is damaged .*get the zip again"),
     "encrypted": (encrypted, f"bad.zip: {re.escape(FIRST)} is damaged .*password"),
     "nothing in it": (lambda: zipped({"README": b""}), "bad.zip has no drawings; it must hold <alphabet>/<character>/"),
@@ -191,7 +191,7 @@ def test_parts_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     few = {f"Greek/alpha/1_{number}.png": png(DRAWING) for number in range(1, DRAWINGS)}
     write(tmp_path, small_zips() | {"few.zip": zipped(few)})
     first, second = (tmp_path / file for file in small_zips())
-    with pytest.raises(DataError, match=r"the alphabet Nowhere_\(script\) is there 2 times"):
+    with pytest.raises(DataError, match=r"the alphabet Nowhere_\(script\) appears 2 times"):
         read_characters(first, second, first)
     with pytest.raises(
         DataError, match=r"the same number of drawings, but there are 20 in .*background.zip, 19 in .*few"

@@ -28,7 +28,7 @@ GOOD: dict[str, Any] = {
         ({"drawings": GOOD["drawings"].astype(int)}, "drawings is int64 of shape .*give uint8"),
         ({"drawings": GOOD["drawings"][:, :, :98]}, r"drawings is uint8 of shape \(3, 2, 98\)"),
         ({"drawings": GOOD["drawings"][0]}, r"drawings is uint8 of shape \(2, 1379\)"),
-        ({"drawings": GOOD["drawings"][:, :1]}, "drawn twice"),
+        ({"drawings": GOOD["drawings"][:, :1]}, "with two drawings"),
         ({"drawings": GOOD["drawings"][:0], "alphabet": GOOD["alphabet"][:0]}, "at least one character"),
         ({"alphabet": [0, 0, 1]}, "alphabet is a list"),
         ({"alphabet": np.array([0, 1])}, "for each of 3 characters"),

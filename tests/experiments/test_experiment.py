@@ -147,12 +147,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "negative seed": ({"seed": -1}, "seed=-1: use a whole number"),
     "huge seed": ({"seed": 2**70}, "seed=1180591620717411303424: use a whole number from 0"),
     "images of digits": ({"stream": "omniglot", "images": "mnist"}, "images 'mnist': omniglot has images of its own"),
-    "an MLP for Omniglot": ({"stream": "omniglot", "hidden": (6,)}, "hidden=.6,.: omniglot has a CNN"),
+    "an MLP for Omniglot": ({"stream": "omniglot", "hidden": (6,)}, "hidden=.6,.: omniglot's CNN has no hidden layers"),
     "MLPs for Omniglot": (
         {"stream": "omniglot", "learner": "independent"},
-        "independent trains an MLP for each task, and omniglot needs a CNN: use another learner",
+        "independent needs an MLP with parts for each task, and omniglot has a CNN: use another learner",
     ),
-    "input layers for Omniglot": ({"stream": "omniglot", "learner": "task-input"}, "task-input trains an MLP"),
+    "input layers for Omniglot": ({"stream": "omniglot", "learner": "task-input"}, "task-input needs an MLP"),
     "the network's option": (
         {"stream": "omniglot", "network": {"depth": 4}},
         "the network of omniglot has no option 'depth'; it takes init, norm",

@@ -121,7 +121,7 @@ def activate(
     blocks: tl.constexpr,
     window: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """Apply bias, GroupNorm, ReLU and pooling to some channels' sums, (channels, blocks, window), and keep the results.
+    """Apply bias, GroupNorm, ReLU and pooling to some channels' sums, (channels, blocks, window).
 
     Returns the outputs and places, (channels, blocks), the normalised sums, and the spread of each channel's group.
     """

@@ -21,7 +21,7 @@ from metareplay.errors import MetareplayError
 
 @final
 class Formation:
-    """Let runs with networks of one shape take their steps together, because a GPU has room for several.
+    """Let runs with networks of one shape take their steps together.
 
     Each run lives in a thread of its own. A plan waits until every run in the formation has handed in one; the thread
     that was last executes them all. The result of a run does not depend on the runs beside it.

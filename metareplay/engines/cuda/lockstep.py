@@ -474,8 +474,14 @@ Part = tuple[tuple[tuple[int, bool, bool], ...], bool]
 
 
 def _parts(kind: Kind) -> list[Part]:
-    """Divide an example into parts that a graph can hold: (batches, whether the example ends), a batch being (steps,
-    whether it begins here, whether it ends here)."""
+    """Divide an example into parts that a graph can hold.
+
+    A part is its batches and whether the example ends with it. A batch is the number of its steps in this part, whether
+    it begins here, and whether it ends here.
+
+    Args:
+        kind: The lengths of the example's batches.
+    """
     found: list[Part] = []
     here: list[tuple[int, bool, bool]] = []
     room = LONGEST
