@@ -56,8 +56,7 @@ def paper(
     else:
         runner, name = runner_at(on, jobs, rest_on_threads=True), check_engine(engine)
         experiments = [replace(one, engine=name) for one in wanted.experiments]
-        due = zip(experiments, wanted.recorded(records), strict=True)
-        if name != "cuda" and tasks is None and any(one.stream == "omniglot" and not record for one, record in due):
+        if name != "cuda" and tasks is None and any(one.stream == "omniglot" for one in experiments):
             remark("Omniglot without a GPU: minutes for Online, hours for MER, days for GEM; --engine cuda is faster")
         with bars(aside) as watcher:
             found = wanted.results(runner.run(experiments, records, fresh=fresh, watcher=watcher))
