@@ -3,6 +3,7 @@
 import tempfile
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -141,7 +142,7 @@ def test_five_runs_in_formation_are_the_same_bits_as_alone() -> None:
                 taught(beside[seed], given(seed), (3, 9, 15))
                 assert engine_of(beside[seed]).place is place, "it left the formation"
 
-        in_threads([lambda seed=seed: work(seed) for seed in range(5)])  # type: ignore[misc]
+        in_threads([partial(work, seed) for seed in range(5)])
         assert all(in_lockstep(one) for one in (*alone, *beside))
         assert all(same(one, other) for one, other in zip(alone, beside, strict=True))
 
@@ -151,7 +152,7 @@ def test_online_does_not_hang() -> None:
     make, _ = LEARNERS["online"]
     learners = [make(net().cuda(), "cuda") for _ in range(3)]
     in_threads([lambda: taught(learners[0], examples(30))])
-    in_threads([lambda one=one: taught(one, examples(30)) for one in learners[1:]])  # type: ignore[misc]
+    in_threads([partial(taught, one, examples(30)) for one in learners[1:]])
     assert all(in_lockstep(one) for one in learners)
     assert all(same(learners[0], one) for one in learners)
 
@@ -206,8 +207,11 @@ def test_er_with_tasks_by_graphs_is_torch_s() -> str:
 
 def test_gem_by_graphs_is_torch_s() -> str:
     worst = 0.0
-    several: Callable[[], nn.Module] = lambda: net("group")  # noqa: E731
-    for make in (several, lambda: mr.networks.omniglot_cnn(1, classes=7)):
+    makers: tuple[Callable[[], nn.Module], ...] = (
+        partial(net, "group"),
+        partial(mr.networks.omniglot_cnn, 1, classes=7),
+    )
+    for make in makers:
         learners = [
             taught(mr.GEM(make().cuda(), memory=mr.Ring(12, TASKS), lr=0.01, engine=engine), examples(36))
             for engine in ENGINES

@@ -43,7 +43,7 @@ from metareplay.engines.cuda.formation import Formation
 from metareplay.learners import MER
 from metareplay.memories import Reservoir
 from metareplay.networks import TaskModule, nature_cnn
-from metareplay.networks.cnn import Init, Norm
+from metareplay.networks.cnn import Norm
 from metareplay.streams.omniglot import SIZES
 
 EXAMPLES: Final = 100  # that are learned over and over again while the clock runs
@@ -150,7 +150,7 @@ class Setting:
         return clock_learner(learner, *self.examples(EXAMPLES), task=PAST_TASKS)
 
     def torch_loop(self, device: torch.device) -> Callable[[float], float]:
-        """Return the torch loop: one example per step, with inputs that are ready on the device.
+        """Return the torch loop: one example per step, inputs ready on the device, one head, no clipping.
 
         Args:
             device: Where it runs.
@@ -159,19 +159,18 @@ class Setting:
         batches = list(zip(xs.to(device).float().div(255).split(1), ys.to(device).split(1), strict=True))
         loss = nn.HuberLoss() if self.regression else nn.CrossEntropyLoss()
         model = self.model(0).to(device)
-        paths = model.paths() if isinstance(model, TaskModule) else [model]
-        return torch_loop(paths[-1], loss, self.lr, batches)  # a loop for several heads would pick the task's, too
+        path = model.paths()[PAST_TASKS] if isinstance(model, TaskModule) else model  # of the task that is learned
+        return torch_loop(path, loss, self.lr, batches)
 
 
-def omniglot_net(seed: int = 0, norm: Norm | None = "group", init: Init = "torch") -> nn.Module:
+def omniglot_net(seed: int = 0, norm: Norm | None = "group") -> nn.Module:
     """Return the network of the Omniglot runs, which has one head for each of 50 alphabets.
 
     Args:
         seed: The seed of its weights.
         norm: Its normalisation.
-        init: How its first weights are drawn.
     """
-    return networks.omniglot_cnn(seed, classes=SIZES, norm=norm, init=init)
+    return networks.omniglot_cnn(seed, classes=SIZES, norm=norm, init="torch")
 
 
 def printed_net(seed: int = 0) -> nn.Module:
@@ -190,7 +189,7 @@ OMNIGLOT = Setting(
 CLIPPED = replace(
     OMNIGLOT, name="MER 5120, Omniglot, 50 heads, no norm, clip 2, k=26, s=5", model=printed_net, clip=2.0
 )
-SHORT = replace(OMNIGLOT, name="MER 500, Omniglot, 50 heads, GroupNorm, k=6, s=2", k=6, s=2, memory=500)
+SHORT = replace(OMNIGLOT, name="MER 500, Omniglot, 50 heads, GroupNorm, k=6, s=2", k=6, s=2, memory=500, lr=0.1)
 SETTINGS = (
     Setting("MER, MLP 784-100-100-10, k=101, s=10", small_mlp, (784,), 10, 101, 10),
     OMNIGLOT,
@@ -304,7 +303,8 @@ def replicas(
         turns = take_turns(lambda: alone(size), lambda: side_by_side(clocks, size), effort.rounds)
     per_step = 1e6 / (size * setting.steps)
     name = f"{count} runs side by side, {setting.name}"
-    return Timing(name, per_step * turns.second, per_step * turns.first, turns.ratio, promised=promised, aim=aim)
+    timing = Timing(name, per_step * turns.second, per_step * turns.first, turns.ratio, promised=promised, aim=aim)
+    return timing.with_extra(engine=" | ".join(sorted({learner.chosen_engine.name for learner in learners})))
 
 
 def node_latency(nodes: int = 2000) -> float:

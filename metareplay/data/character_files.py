@@ -5,7 +5,7 @@ import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any, BinaryIO
@@ -165,7 +165,7 @@ def _counts(path: PurePath) -> bool:
 def _decoded(files: Iterable[tuple[PurePath, bytes]], origin: str) -> Characters:
     """Return the characters that PNG files show, given the path and the content of each file."""
     try:
-        import PIL.Image  # noqa: F401
+        from PIL.Image import open as open_image  # here, because Pillow is an extra
     except ImportError as error:
         raise DataError(
             f"the PNG files of {origin} need Pillow to be read: pip install 'metareplay[omniglot]'"
@@ -179,7 +179,7 @@ def _decoded(files: Iterable[tuple[PurePath, bytes]], origin: str) -> Characters
         drawings = found.setdefault(path.parts[:-1], {})
         if int(number[1]) in drawings:
             raise DataError(f"{shown} is the second drawing {int(number[1])} of its character; remove one of them")
-        drawings[int(number[1])] = _bits(data, shown)
+        drawings[int(number[1])] = _bits(data, shown, open_image)
     if not found:
         raise DataError(f"{origin} has no drawings; it must hold <alphabet>/<character>/0001_01.png and so on")
     _check_counts(found, origin)
@@ -208,10 +208,8 @@ def _check_counts(found: dict[tuple[str, ...], dict[int, Bytes]], origin: str) -
             )
 
 
-def _bits(data: bytes, shown: str) -> Bytes:
-    """Return the packed bits of a PNG file, 1 where it is dark."""
-    from PIL import Image
-
+def _bits(data: bytes, shown: str, open_image: Callable[..., Any]) -> Bytes:
+    """Return the packed bits of a PNG file, 1 where it is dark; `open_image` is Pillow's."""
     if len(data) > LARGEST:
         raise DataError(f"{shown} has more than {LARGEST} bytes, which no drawing needs; replace or remove it")
     if not data.startswith(b"\x89PNG\r\n\x1a\n") or len(data) < 24:
@@ -220,7 +218,7 @@ def _bits(data: bytes, shown: str) -> Bytes:
     if (width, height) != (SIDE, SIDE):
         raise DataError(f"{shown} has {width}x{height} pixels; use drawings of {SIDE}x{SIDE}")
     try:
-        with Image.open(BytesIO(data), formats=["PNG"]) as image:
+        with open_image(BytesIO(data), formats=["PNG"]) as image:
             grey = np.asarray(image.convert("L"))
     except (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error) as error:
         raise DataError(f"{shown} is damaged ({error}); replace or remove it") from error

@@ -97,6 +97,20 @@ def tick_and_draw(state: State, action: int, stack: NDArray[np.uint8], shades: C
 
 
 @compiled
+def tick_on(state: State, action: int) -> tuple[float, bool]:
+    """Play one tick; if it ends the game, begin the next episode. Return the reward and whether the game has ended.
+
+    Args:
+        state: The state of the game.
+        action: The number of the action.
+    """
+    reward, over = tick(state, action)
+    if over:
+        reset(state)
+    return reward, over
+
+
+@compiled
 def play_many(states: NDArray[np.float64], actions: Actions, rewards: Rewards, ends: Ends) -> None:
     """Play many games by given actions; a game that ends begins again at once.
 
@@ -110,10 +124,7 @@ def play_many(states: NDArray[np.float64], actions: Actions, rewards: Rewards, e
     for game in range(games):
         state = states[game]
         for now in range(ticks):
-            rewards[now, game], over = tick(state, actions[now, game])
-            ends[now, game] = over
-            if over:
-                reset(state)
+            rewards[now, game], ends[now, game] = tick_on(state, actions[now, game])
 
 
 @compiled
@@ -140,10 +151,7 @@ def play_many_states(
         state = states[game]
         for now in range(ticks):
             observe(state, scaled, seen[now, game])
-            rewards[now, game], over = tick(state, actions[now, game])
-            ends[now, game] = over
-            if over:
-                reset(state)
+            rewards[now, game], ends[now, game] = tick_on(state, actions[now, game])
 
 
 @compiled
@@ -170,7 +178,4 @@ def play_many_pictures(
         state = states[game]
         for now in range(ticks):
             draw(state, seen[now, game], shades)
-            rewards[now, game], over = tick(state, actions[now, game])
-            ends[now, game] = over
-            if over:
-                reset(state)
+            rewards[now, game], ends[now, game] = tick_on(state, actions[now, game])

@@ -92,10 +92,13 @@ def plot_costs(found: Sequence[Result], path: Path, title: str) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     known = [(at, one.cell.published.mean) for at, one in enumerate(found) if one.cell.published is not None]
     panels[1].plot([mean for _, mean in known], [at for at, _ in known], "|", color="black", markersize=14)
-    panels[1].plot([], [], "|", color="black", markersize=10, label="the paper's")
+    if known:
+        panels[1].plot([], [], "|", color="black", markersize=10, label="the paper's")
     for axes in panels[:2]:
         axes.set_xlim(0, 109)
     panels[2].set(xscale="log", xlabel=f"minutes, logarithmic scale\n{_devices(found)}")
+    panels[2].xaxis.set_major_formatter("{x:g}")
+    panels[2].xaxis.set_minor_formatter("")  # numbers at every mark would cover each other
     low, high = panels[2].get_xlim()
     panels[2].set_xlim(low / 3, high * 4)  # room for the shortest bar, and for the numbers
     panels[0].set_yticks(range(len(found)), [one.cell.row for one in found])

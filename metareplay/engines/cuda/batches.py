@@ -34,16 +34,14 @@ class Problem:
     objective: Objective
 
     def parameters(self, weights: Weights) -> list[Tensor]:
-        """Return the trainable parameters in the order of theta, which they cover completely.
+        """Return the trainable parameters of the model, which together are theta, in its order.
 
         Args:
             weights: The learner's weights.
         """
         found: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
-        found.sort(key=lambda parameter: parameter.data_ptr())
-        if sum(p.numel() for p in found) == weights.theta.numel():
-            return found
-        return [p for p in weights.module.parameters() if p.requires_grad]
+        assert sum(p.numel() for p in found) == weights.theta.numel(), "a rewritten model has the same weights"
+        return sorted(found, key=lambda parameter: parameter.data_ptr())
 
 
 @final

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import groupby, zip_longest
 from typing import Any, Final, final
 
 import numpy as np
@@ -133,7 +133,7 @@ class Lockstep:
                 for name in ("weight", "bias", "classes")
             )
         )
-        self._programs = -(-net.size // BLOCK)
+        self._programs = self._stride // BLOCK  # that share all weights
         self._squares = zeros(size, self._programs)
         self._graphs: dict[object, Work] = {}
         self._patience = Patience()
@@ -268,7 +268,7 @@ class Lockstep:
         k.advance[(self.size,)](self._runs, self._learned, taken, closes=closes, num_warps=1, **self._how)
 
     def _over_weights(self, kernel: Any, *others: Tensor) -> None:
-        kernel[(self._stride // BLOCK, self.size)](self._runs, *others, stride=self._stride, size=BLOCK, **self._how)
+        kernel[(self._programs, self.size)](self._runs, *others, stride=self._stride, size=BLOCK, **self._how)
 
     def _step(self, step: int) -> None:
         """Take one step of every active run."""
@@ -388,7 +388,7 @@ def _block(layer: Sizes) -> dict[str, int]:
 
 
 def _warps(layer: Sizes) -> int:
-    """Return the warps of a program that finishes a block; with 16, a step on Omniglot took 83 us instead of 55."""
+    """Return the warps of a program that finishes a block; in a trial 16 were slower for the largest blocks than 8."""
     block = _block(layer)
     return 8 if block["channels"] * block["blocks"] * layer.window > VALUES else 4
 
@@ -451,16 +451,7 @@ def _turns(kinds: dict[int, list[Kind]], size: int) -> list[list[tuple[Tensor, K
         size: How many runs there is room for.
     """
     found = []
-    longest = max((len(of_run) for of_run in kinds.values()), default=0)
-    columns = [
-        tuple(
-            of_run[at] if run in kinds and at < len(of_run) else None
-            for run in range(size)
-            for of_run in [kinds.get(run, [])]
-        )
-        for at in range(longest)
-    ]
-    for column, same in groupby(columns):
+    for column, same in groupby(zip_longest(*(kinds.get(run, []) for run in range(size)))):
         times = len(list(same))
         masks = []
         for kind in dict.fromkeys(one for one in column if one is not None):

@@ -12,6 +12,7 @@ import torch
 from every_learner import EVERY, assert_same_state, examples, state
 from hypothesis import given
 from hypothesis import strategies as st
+from no_graphs import Rerun
 from torch import Tensor, nn
 
 import metareplay as mr
@@ -24,27 +25,6 @@ from metareplay.engines.cuda.graphs import CudaGraphs, Work
 from metareplay.engines.cuda.pieces import Patience, Piece, pieces, row_rates
 from metareplay.engines.cuda.trial import first_cause
 from metareplay.engines.torch_engine import TorchEngine
-
-
-class Rerun:
-    """Records work by remembering it."""
-
-    def __init__(self) -> None:
-        self.recorded = 0
-        self.replayed = 0
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        yield
-
-    def record(self, work: Work) -> Work:
-        self.recorded += 1
-
-        def replay() -> None:
-            self.replayed += 1
-            work()
-
-        return replay
 
 
 def with_graphs(learner: mr.Learner, recorder: Any = None) -> mr.Learner:

@@ -1,7 +1,6 @@
 """Gradients of groups of rows by graphs, without a GPU: in place of a graph, the captured function is run again."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 from every_learner import EVERY, assert_same_state, examples, heads, mlp, reservoir, state
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from no_graphs import Rerun
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -27,27 +27,7 @@ from metareplay.engines.torch_engine import TorchEngine
 PLAIN = Supervised(functional.cross_entropy)
 
 
-class Eager:
-    """In place of a graph, the work itself; counts."""
-
-    def __init__(self) -> None:
-        self.recorded = self.replayed = 0
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        yield
-
-    def record(self, work: Work) -> Work:
-        self.recorded += 1
-
-        def replay() -> None:
-            self.replayed += 1
-            work()
-
-        return replay
-
-
-class Broken(Eager):
+class Broken(Rerun):
     """Fails to record, as a capture fails in a module that waits for the device."""
 
     def record(self, work: Work) -> Work:
@@ -55,7 +35,7 @@ class Broken(Eager):
         raise RuntimeError("operation not permitted when stream is capturing")
 
 
-class Forgetful(Eager):
+class Forgetful(Rerun):
     """Replays nothing."""
 
     def record(self, work: Work) -> Work:
@@ -73,10 +53,10 @@ def table_of(xs: Tensor | None = None) -> Table:
 
 
 def made(
-    net: nn.Module, table: Table, objective: Objective = PLAIN, recorder: Eager | None = None
+    net: nn.Module, table: Table, objective: Objective = PLAIN, recorder: Rerun | None = None
 ) -> tuple[GroupGradients, TorchEngine]:
     plain = TorchEngine(Weights(net), Draws(0))
-    return GroupGradients(plain, recorder or Eager(), table, objective), plain
+    return GroupGradients(plain, recorder or Rerun(), table, objective), plain
 
 
 def asked(gradients: GroupGradients, plain: TorchEngine, groups: list[Ints]) -> Tensor | None:
@@ -97,7 +77,7 @@ NETS: dict[str, Callable[[], nn.Module]] = {"one head": mlp, "several heads": he
 @pytest.mark.parametrize("double", [False, True])
 def test_gradients_are_those_of_the_torch_engine(net: str, by_task: bool, double: bool) -> None:
     model, table = NETS[net](), table_of()
-    objective, recorder = Supervised(functional.cross_entropy, by_task=by_task), Eager()
+    objective, recorder = Supervised(functional.cross_entropy, by_task=by_task), Rerun()
     gradients, plain = made(model.double() if double else model, table, objective, recorder)
     groups = [rows(0, 11, 29), rows(5), rows(1, 2, 15), rows(28)]
     assert asked(gradients, plain, groups) is None  # two of each size: not often enough
@@ -127,7 +107,7 @@ def test_any_groups(groups: list[list[int]]) -> None:
 
 
 def test_sizes_that_come_rarely_are_left_to_torch() -> None:
-    recorder = Eager()
+    recorder = Rerun()
     gradients, plain = made(mlp(), table_of(), recorder=recorder)
     for size in range(1, 9):
         for _ in range(OFTEN - 1):
@@ -147,7 +127,7 @@ def dropping() -> nn.Module:
 
 @pytest.mark.parametrize("net", [normed, dropping])
 def test_modules_with_buffers_or_random_numbers_are_left_to_torch(net: Callable[[], nn.Module]) -> None:
-    recorder = Eager()
+    recorder = Rerun()
     gradients, plain = made(net(), table_of(), recorder=recorder)
     before = {name: value.clone() for name, value in plain.weights.module.state_dict().items()}
     random = torch.get_rng_state()
@@ -161,7 +141,7 @@ def test_modules_with_buffers_or_random_numbers_are_left_to_torch(net: Callable[
 
 
 @pytest.mark.parametrize("recorder", [Broken(), Forgetful()])
-def test_what_cannot_be_captured_or_gives_something_else_is_left_to_torch(recorder: Eager) -> None:
+def test_what_cannot_be_captured_or_gives_something_else_is_left_to_torch(recorder: Rerun) -> None:
     gradients, plain = made(mlp(), table_of(), recorder=recorder)
     groups = [rows(3, number) for number in range(OFTEN)]
     assert asked(gradients, plain, groups) is None
@@ -169,7 +149,7 @@ def test_what_cannot_be_captured_or_gives_something_else_is_left_to_torch(record
 
 
 def test_running_out_of_memory_is_not_hidden() -> None:
-    class Full(Eager):
+    class Full(Rerun):
         def record(self, work: Work) -> Work:
             del work
             raise torch.cuda.OutOfMemoryError("CUDA out of memory")
@@ -238,7 +218,7 @@ LEARNERS: dict[str, Callable[[], mr.Learner]] = {
 }
 
 
-def on_graphs(learner: mr.Learner, recorder: Eager) -> mr.Learner:
+def on_graphs(learner: mr.Learner, recorder: Rerun) -> mr.Learner:
     assert isinstance(learner.chosen_engine, TorchEngine)
     learner.chosen_engine = CudaEngine(learner.chosen_engine, recorder, fewer_kernels=False)
     return learner
@@ -246,7 +226,7 @@ def on_graphs(learner: mr.Learner, recorder: Eager) -> mr.Learner:
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_learners_have_the_weights_of_the_torch_engine(name: str) -> None:
-    recorder = Eager()
+    recorder = Rerun()
     plain, ours = LEARNERS[name](), on_graphs(LEARNERS[name](), recorder)
     for learner in (plain, ours):
         learner.observe_many(*examples())
@@ -261,7 +241,7 @@ def test_learners_that_graphs_cannot_serve_are_the_same_bits_as_torch(net: Calla
     model, other = net(), net()
     other.load_state_dict(model.state_dict())
     plain = mr.GEM(model, memory=mr.Reservoir(9), lr=0.1, engine="torch")
-    ours = on_graphs(mr.GEM(other, memory=mr.Reservoir(9), lr=0.1, engine="torch"), Eager())
+    ours = on_graphs(mr.GEM(other, memory=mr.Reservoir(9), lr=0.1, engine="torch"), Rerun())
     table = table_of()
     for engine in (plain.chosen_engine, ours.chosen_engine):
         for number in range(5):
@@ -271,7 +251,7 @@ def test_learners_that_graphs_cannot_serve_are_the_same_bits_as_torch(net: Calla
 
 
 def test_an_example_that_is_not_finite_is_undone_by_gem() -> None:
-    recorder, net = Eager(), nn.Linear(6, 4)
+    recorder, net = Rerun(), nn.Linear(6, 4)
     net.weight.data.mul_(100)  # so that large inputs overflow
     learner = on_graphs(gem(net), recorder)
     xs, ys, tasks = (values[:12] for values in examples())

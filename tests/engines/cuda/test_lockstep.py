@@ -3,8 +3,7 @@
 The interpreter takes about a fifth of a second per step, so networks and plans are tiny.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 import torch
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
+from no_graphs import Rerun
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -27,7 +27,6 @@ from metareplay.engines.cuda import lockstep as lockstep_module
 from metareplay.engines.cuda import trial
 from metareplay.engines.cuda.convnet import ConvNet, Sizes, power_of_2
 from metareplay.engines.cuda.engine import CudaEngine
-from metareplay.engines.cuda.graphs import Work
 from metareplay.engines.cuda.lockstep import Job, Kind, Lockstep, Terms, _block, _cut, _kinds, _parts, _turns, _warps
 from metareplay.engines.cuda.trial import first_examples
 from metareplay.engines.objective import QuadraticPenalty, Supervised
@@ -38,26 +37,6 @@ PLAIN = Supervised(functional.cross_entropy)
 ALIKE = 1e-4  # distance from the torch engine's weights, as a share of the way
 Make = Callable[..., mr.Learner]
 overflowing = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy, which the interpreter uses
-
-
-class Rerun:
-    """In place of a graph, the work itself; counts."""
-
-    def __init__(self) -> None:
-        self.recorded = self.replayed = 0
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        yield
-
-    def record(self, work: Work) -> Work:
-        self.recorded += 1
-
-        def replay() -> None:
-            self.replayed += 1
-            work()
-
-        return replay
 
 
 def body(norm: bool, relu: bool, pool: bool) -> nn.Sequential:
