@@ -18,6 +18,7 @@ from metareplay.networks.cnn import Norm
 
 CLASSES, TASKS = (5, 7, 6), 3
 ENGINES: tuple[EngineName, EngineName] = ("torch", "cuda")
+NEAR = 1e-4  # a share of the way that the weights went
 SECONDS = 200.0  # after which a thread has hung; kernels are compiled in the meantime
 Make = Callable[[nn.Module, EngineName], mr.Learner]
 
@@ -89,19 +90,40 @@ def in_threads(works: list[Callable[[], object]]) -> None:
     assert not any(thread.is_alive() for thread in threads), "it hangs"
 
 
+def from_float64(ours: mr.Learner, net: Callable[[], nn.Module], make: Make, given: tuple[Tensor, ...]) -> float:
+    """Return how far a learner's weights are from those of float64 on the CPU, as a share of the way that they went.
+
+    The exact result itself jumps where two values in a window of max-pooling are nearly equal: first weights that
+    differ by 1e-7 can end several percent apart. So several runs begin that close together, and the nearest counts.
+
+    Args:
+        ours: The learner, taught.
+        net: Makes its network with the first weights.
+        make: Makes the learner.
+        given: What it was taught.
+    """
+    theta, found = ours.weights.theta.cpu().double(), []
+    for seed in range(8):
+        exact = make(net().double(), "torch")
+        start, generator = exact.weights.theta.clone(), torch.Generator().manual_seed(seed)
+        if seed:
+            exact.weights.theta.mul_(1 + 1e-7 * torch.randn(len(start), generator=generator, dtype=torch.float64))
+        wanted = taught(exact, given).weights.theta
+        found.append(float((theta - wanted).norm() / (wanted - start).norm()))
+        if found[-1] < NEAR:
+            break
+    return min(found)
+
+
 def test_every_learner_as_float64_on_the_cpu() -> str:
     worst = 0.0
     norms: tuple[Norm | None, ...] = (None, "group")
     for norm in norms:
         for name, (make, count) in LEARNERS.items():
-            ours, exact = make(net(norm).cuda(), "cuda"), make(net(norm).double(), "torch")
-            start = exact.weights.theta.clone()
-            taught(ours, examples(count))
-            taught(exact, examples(count))
+            ours = taught(make(net(norm).cuda(), "cuda"), examples(count))
             assert in_lockstep(ours), f"{norm} {name}: {ours.chosen_engine.name}"
-            theta, wanted = ours.weights.theta.cpu().double(), exact.weights.theta
-            found = float((theta - wanted).norm() / (wanted - start).norm())
-            assert found < 1e-4, f"{norm} {name} {found}"
+            found = from_float64(ours, partial(net, norm), make, examples(count))
+            assert found < NEAR, f"{norm} {name} {found}"
             worst = max(worst, found)
     return f"distance at most {worst:.1e} of the way"
 
@@ -110,13 +132,11 @@ def test_one_head_and_real_inputs_as_float64_on_the_cpu() -> str:
     xs, ys, tasks = examples(9)
     given = xs.float() / 128 - 1, ys, tasks
     make, _ = LEARNERS["mer"]
-    nets = [mr.networks.omniglot_cnn(2, classes=5, norm="group") for _ in range(2)]
-    start = torch.nn.utils.parameters_to_vector(nets[0].parameters()).detach().double()
-    ours, exact = taught(make(nets[0].cuda(), "cuda"), given), taught(make(nets[1].double(), "torch"), given)
+    one_head = partial(mr.networks.omniglot_cnn, 2, classes=5, norm="group")
+    ours = taught(make(one_head().cuda(), "cuda"), given)
     assert in_lockstep(ours)
-    theta, wanted = ours.weights.theta.cpu().double(), exact.weights.theta
-    found = float((theta - wanted).norm() / (wanted - start).norm())
-    assert found < 1e-4, found
+    found = from_float64(ours, one_head, make, given)
+    assert found < NEAR, found
     return f"{found:.1e}"
 
 
@@ -180,9 +200,10 @@ def test_an_example_that_is_not_finite_is_undone_and_named() -> None:
     for norm in norms:
         learner = LEARNERS["mer"][0](net(norm).cuda(), "cuda")
         taught(learner, (real[:10], ys[:10], tasks[:10]))
-        before = learner.weights.theta.clone()
+        before, large = learner.weights.theta.clone(), torch.full((1, 1, 28, 28), 3e38)
+        wrong = (learner.predict(large, task=0) + 1) % min(CLASSES)  # the loss of a right prediction is 0
         try:
-            learner.observe_many(torch.full((1, 1, 28, 28), 3e38), ys[:1], tasks[:1])
+            learner.observe_many(large, wrong, tasks[:1])
             raise AssertionError("nothing was raised")
         except mr.NonFiniteError as error:
             assert "example 10" in str(error)
@@ -192,17 +213,17 @@ def test_an_example_that_is_not_finite_is_undone_and_named() -> None:
         assert torch.isfinite(learner.weights.theta).all()
 
 
-def test_er_with_tasks_by_graphs_is_torch_s() -> str:
+def test_er_with_tasks_by_graphs_as_float64_on_the_cpu() -> str:
     """Its loss is balanced over the tasks in a batch; the whole batch is one step."""
-    given = examples(40)
-    learners = [
-        taught(mr.ERTasks(net("group").cuda(), memory=memory(), lr=0.02, k=5, engine=engine), given)
-        for engine in ENGINES
-    ]
-    assert learners[1].chosen_engine.name == "cuda", learners[1].chosen_engine.name
-    found = apart(*learners)
-    assert found < 2e-5, found
-    return f"relative distance {found:.1e}"
+
+    def make(net: nn.Module, engine: EngineName) -> mr.Learner:
+        return mr.ERTasks(net, memory=memory(), lr=0.02, k=5, engine=engine)
+
+    ours = taught(make(net("group").cuda(), "cuda"), examples(40))
+    assert ours.chosen_engine.name == "cuda", ours.chosen_engine.name
+    found = from_float64(ours, partial(net, "group"), make, examples(40))
+    assert found < NEAR, found
+    return f"{found:.1e}"
 
 
 def test_gem_by_graphs_is_torch_s() -> str:
