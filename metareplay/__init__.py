@@ -18,6 +18,8 @@ from metareplay.engines import Objective, Supervised
 from metareplay.errors import CheckpointError, DataError, InputError, MetareplayError, NonFiniteError
 from metareplay.experiments import Metrics, Progress, Record, Run, run
 from metareplay.learners import (
+    DQN,
+    DQNMER,
     ER,
     EWC,
     GEM,
@@ -28,8 +30,10 @@ from metareplay.learners import (
     MERCurrentRate,
     MEROneBigBatch,
     Online,
+    QLearner,
     ReplayLearner,
     Reptile,
+    TableLearner,
     TaskInput,
     load,
 )
@@ -37,6 +41,8 @@ from metareplay.memories import Memory, Recent, Reservoir, Ring, Sampler
 from metareplay.streams import ManyPermutations, Omniglot, OwnStream, Permutations, Rotations, Stream
 
 __all__ = [
+    "DQN",
+    "DQNMER",
     "ER",
     "EWC",
     "GEM",
@@ -63,6 +69,7 @@ __all__ = [
     "Permutations",
     "Plan",
     "Progress",
+    "QLearner",
     "Rates",
     "Recent",
     "Record",
@@ -76,6 +83,7 @@ __all__ = [
     "Stream",
     "Supervised",
     "Table",
+    "TableLearner",
     "TaskInput",
     "__version__",
     "data",

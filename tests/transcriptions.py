@@ -4,6 +4,7 @@ Weights are a dict of tensors, memories are Python lists, every line stands wher
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -164,4 +165,70 @@ def mer_current_rate(
             theta = sgd(net, [item], theta, s * alpha if i == index else alpha)
         theta = interpolate(theta_0, theta, gamma)
         reservoir(memory, size, n, example, draws)
+    return theta, memory
+
+
+Transition = tuple[Tensor, int, float, Tensor, bool]  # s, a, r, s', whether it was the final frame of the episode
+
+
+def dqn_mer(
+    net: nn.Module,
+    env: Any,
+    *,
+    frame_limit: int,
+    alpha: float,
+    beta: float,
+    gamma: float,
+    steps: int,
+    k: int,
+    e_q: int,
+    discount: float,
+    epsilon: Callable[[int], float],
+    size: int,
+    seed: int,
+    together: bool = False,
+) -> tuple[Theta, list[Transition]]:
+    """Algorithm 8; with `together`, one step on the mean loss of a batch instead, which is DQN with a reservoir."""
+    draws, theta = Draws(seed), theta_of(net)
+    q: Callable[[Theta, Tensor], Tensor] = lambda weights, s: functional_call(net, weights, (s[None],))[0]  # noqa: E731
+    theta_hat = theta
+    memory: list[Any] = []
+    age = episodes = 0
+    while age < frame_limit:
+        s = env.reset()
+        done = False
+        while not done and age < frame_limit:
+            p, which = draws.fractions(Purpose.ACTION, age, 1, 2)[0]
+            values = q(theta, s)
+            a = int(which * len(values)) if p <= epsilon(age) else int(values.argmax())
+            s_next, r, final, cut_off = env.step(a)
+            done = final or cut_off
+            transition = (s, a, r, s_next, final)
+            reservoir(memory, size, age, transition, draws)  # type: ignore[arg-type]
+            take = min(k - 1, len(memory))
+            drawn = draw_indices(memory, age, steps * take, draws)
+            batches = [[transition, *(memory[j] for j in drawn[i * take : (i + 1) * take])] for i in range(steps)]
+
+            def loss(batch: list[Transition], theta_hat: Theta = theta_hat) -> Callable[[Theta], Tensor]:
+                ys = []
+                for _, _, r, s_next, final in batch:
+                    y = torch.tensor(r, dtype=s_next.dtype)
+                    ys.append(y if final else y + discount * q(theta_hat, s_next).max())
+                return lambda weights: torch.stack(
+                    [functional.huber_loss(q(weights, s)[a], y) for (s, a, *_), y in zip(batch, ys, strict=True)]
+                ).mean()
+
+            theta_a0 = theta
+            for i in range(steps):
+                theta_w = [theta]
+                for item in [batches[i]] if together else [[one] for one in batches[i]]:
+                    g = gradient(theta_w[-1], loss(item))
+                    theta_w.append({name: theta_w[-1][name] - alpha * g[name] for name in theta})
+                theta = interpolate(theta_w[0], theta_w[-1], beta)
+            theta = interpolate(theta_a0, theta, gamma)
+            s = s_next
+            age += 1
+            episodes += done
+            if done and episodes % e_q == 0:
+                theta_hat = theta
     return theta, memory

@@ -29,6 +29,7 @@ class Purpose(IntEnum):
     MODULE = 3  # randomness inside the user's module, such as dropout
     ALIGNMENT = 4  # which past examples an incoming one is compared with
     GAME = 5  # what a game draws, such as where the next pellet appears
+    ACTION = 6  # whether an agent explores, and what it then does
 
 
 @final

@@ -7,6 +7,8 @@ from metareplay._core.columns import Columns
 from metareplay._core.table import Table
 from metareplay._core.weights import Weights
 
+INPUTS = ("x", "next_x")  # the columns that a model takes; `next_x` is what a transition leads to
+
 
 def scale_of(xs: Tensor) -> float:
     """Return what inputs are divided by: 255 for images in bytes, otherwise 1."""
@@ -28,7 +30,7 @@ def as_input(xs: Tensor, weights: Weights) -> Tensor:
 
 
 def gather(table: Table, rows: Tensor, weights: Weights, tasks: Tensor | None = None) -> Columns:
-    """Gather rows of a table: `x` as the model takes it, and everything but the task ids on the model's device.
+    """Gather rows of a table: inputs as the model takes them, and everything but the task ids on the model's device.
 
     Args:
         table: The examples by row.
@@ -39,4 +41,5 @@ def gather(table: Table, rows: Tensor, weights: Weights, tasks: Tensor | None = 
     found = {name: table.column(name).gather(rows) for name in table.names if name != "task"}
     found = {name: values.to(weights.device) for name, values in found.items()}
     of_rows = table.column("task").gather(rows) if tasks is None else tasks
-    return Columns(found | {"x": as_input(found["x"], weights), "task": of_rows})
+    inputs = {name: as_input(found[name], weights) for name in INPUTS if name in found}
+    return Columns(found | inputs | {"task": of_rows})

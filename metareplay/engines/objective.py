@@ -19,7 +19,8 @@ class Objective(ABC):
 
     An objective is evaluated at every step and may hold state of its own, such as a target network. It may also fill
     columns of its own when an example arrives, such as the outputs that the model had for it then; these are stored and
-    replayed with the example.
+    replayed with the example. What is the same for all steps of a batch, such as targets made by a target network, is
+    computed once per batch by `prepare`.
 
     Attributes:
         stores: The names of the columns that `arriving` fills.
@@ -47,6 +48,26 @@ class Objective(ABC):
         """
         del model, examples
         return {}
+
+    @property
+    def prepares(self) -> bool:
+        """Whether `prepare` adds any columns."""
+        return type(self).prepare is not Objective.prepare
+
+    def prepare(self, model: nn.Module, examples: Columns) -> dict[str, Tensor]:
+        """Return further columns for the rows of a batch, computed before its first step; `loss` finds them.
+
+        Args:
+            model: The learner's model, with its weights before the batch, in training mode; no gradients are recorded.
+            examples: The gathered columns of all rows of the batch.
+        """
+        del model, examples
+        return {}
+
+    @property
+    def penalises(self) -> bool:
+        """Whether `add_penalty` adds anything."""
+        return type(self).add_penalty is not Objective.add_penalty
 
     def add_penalty(self, gradient: Tensor, theta: Tensor) -> None:
         """Add the gradient of a penalty on the weights, in place.
@@ -121,6 +142,11 @@ class Supervised(Objective):
         of_task = [(tasks == task).to(ys.device) for task in tasks.unique()]
         return torch.stack([self.criterion(outputs[mask], ys[mask]) for mask in of_task]).sum()
 
+    @property
+    def penalises(self) -> bool:
+        """Whether there is a penalty."""
+        return self.penalty is not None
+
     def add_penalty(self, gradient: Tensor, theta: Tensor) -> None:
         """Add the gradient of EWC's penalty, if there is one."""
         if self.penalty is not None:
@@ -140,3 +166,16 @@ def forward(model: nn.Module, inputs: Tensor, tasks: Tensor) -> Tensor:
     else:
         outputs = model(inputs)
     return outputs
+
+
+def prepared(objective: Objective, model: nn.Module, examples: Columns) -> Columns:
+    """Return the rows of a batch with the columns that the objective prepares.
+
+    Args:
+        objective: What steps minimise.
+        model: The model, with its weights before the batch.
+        examples: The gathered columns of the batch.
+    """
+    with torch.no_grad():
+        further = objective.prepare(model, examples)
+    return Columns({**dict(examples.items()), **further}) if further else examples

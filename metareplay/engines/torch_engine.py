@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws, Ints, Purpose
@@ -17,25 +17,14 @@ from metareplay._core.table import Table
 from metareplay._core.weights import Weights, reptile
 from metareplay.engines.engine import Engine, Gradients, Outcome
 from metareplay.engines.inputs import as_input, gather
-from metareplay.engines.objective import Objective, forward
+from metareplay.engines.modes import evaluating
+from metareplay.engines.objective import Objective, forward, prepared
 from metareplay.engines.precision import full_precision
 from metareplay.errors import InputError
 
 BATCH = 1000  # examples per forward pass of `outputs`
 ONE_THREAD = 2**20  # models with fewer weights learn with one thread
 Differentiate = Callable[[Table, Ints, Objective], None]  # puts the gradient of some rows' loss into weights.gradient
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode; afterwards restore the mode of each of its parts."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 @contextmanager
@@ -153,9 +142,10 @@ class TorchEngine(Engine):
         theta_a0 = theta.clone() if rates.across != 1 else theta  # with rate 1 the line changes nothing
         for batch in plan.batches(i):
             theta_w0 = theta.clone() if rates.within != 1 else theta
-            for rows in [batch] if plan.together else batch[:, np.newaxis]:
-                current = not plan.together and rows[0] == plan.incoming + i
-                self._differentiate(table, rows, objective)
+            differentiate, places = self._differentiating(batch, table, objective), np.arange(len(batch))
+            for some in [places] if plan.together else places[:, np.newaxis]:
+                current = not plan.together and batch[some[0]] == plan.incoming + i
+                differentiate(some)
                 self._step(rates.current if current else rates.memory, objective)
             reptile(theta, theta_w0, rates.within)
         reptile(theta, theta_a0, rates.across)
@@ -181,9 +171,19 @@ class TorchEngine(Engine):
         else:
             self.optimizer.step()
 
+    def _differentiating(self, batch: Ints, table: Table, objective: Objective) -> Callable[[Ints], None]:
+        """Return what puts the gradient of some consecutive rows of a batch into weights.gradient."""
+        if not objective.prepares:
+            return lambda places: self._differentiate(table, batch[places], objective)
+        model = self.weights.module
+        examples = prepared(objective, model, self._gather(table, torch.from_numpy(batch)))
+        return lambda places: self._backward(objective.loss(model, examples.part(places[0], places[-1] + 1)))
+
     def _by_autograd(self, table: Table, rows: Ints, objective: Objective) -> None:
         """Put the gradient of the rows' loss into weights.gradient; NaN if the loss is not finite."""
-        loss = objective.loss(self.weights.module, self._gather(table, torch.from_numpy(rows)))
+        self._backward(objective.loss(self.weights.module, self._gather(table, torch.from_numpy(rows))))
+
+    def _backward(self, loss: Tensor) -> None:
         self.weights.gradient.zero_()
         loss.backward()
         if not torch.isfinite(loss):
@@ -198,7 +198,7 @@ class TorchEngine(Engine):
         with self.learning() as randomness:
             randomness.seed(self.draws.word(Purpose.MODULE, example))
             for rows in groups:
-                self._by_autograd(table, rows, objective)
+                self._differentiating(rows, table, objective)(np.arange(len(rows)))
                 found.append(self.weights.gradient.clone())
         return FlatGradients(self.weights, torch.stack(found))
 

@@ -16,8 +16,9 @@ from metareplay._core.columns import Columns
 from metareplay._core.draws import Purpose, below
 from metareplay.engines.chain import Chain, LossKind, dot_products
 from metareplay.engines.inputs import as_input
+from metareplay.engines.modes import evaluating
 from metareplay.engines.objective import Loss, forward
-from metareplay.engines.torch_engine import evaluating, few_threads, own_randomness
+from metareplay.engines.torch_engine import few_threads, own_randomness
 from metareplay.errors import InputError
 from metareplay.learners.learner import Learner
 from metareplay.learners.predictor import default_loss

@@ -22,8 +22,8 @@ from metareplay.experiments.names import (
     find_learner,
 )
 from metareplay.learners import Learner
-from metareplay.learners.learner import plain_settings
 from metareplay.learners.predictor import checked, option_types
+from metareplay.learners.table_learner import plain_settings
 from metareplay.memories import Memory
 from metareplay.streams import Stream
 

@@ -14,14 +14,14 @@ from metareplay._core.columns import Columns
 from metareplay.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from metareplay.learners.learner import Learner
+    from metareplay.learners.table_learner import TableLearner
 
 NEEDED = ("learner", "settings", "seen", "extra")
 FILE_NAMES = {"x": "xs", "y": "ys", "task": "tasks"}  # what files call the columns that every table has
 
 
 def save(
-    learner: Learner, path: Path, extra: dict[str, object] | None = None, measured: dict[str, Tensor] | None = None
+    learner: TableLearner, path: Path, extra: dict[str, object] | None = None, measured: dict[str, Tensor] | None = None
 ) -> None:
     """Write a learner and, for a run, what goes with it.
 
@@ -54,7 +54,7 @@ def save(
     write_archive(path, about, tensors)
 
 
-def restore(learner: Learner, path: Path, settings: dict[str, object]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def restore(learner: TableLearner, path: Path, settings: dict[str, object]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Put a learner into the saved state of a run.
 
     Args:
@@ -81,7 +81,7 @@ def restore(learner: Learner, path: Path, settings: dict[str, object]) -> tuple[
     return extra, part(tensors, "run/")
 
 
-def fill(learner: Learner, path: Path, about: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+def fill(learner: TableLearner, path: Path, about: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Put weights, memory, counts and everything else into a learner that was made with the saved settings.
 
     Args:

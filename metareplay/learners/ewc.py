@@ -17,8 +17,9 @@ from metareplay._core.weights import Carry
 from metareplay.engines.engine import Outcome
 from metareplay.engines.objective import QuadraticPenalty, Supervised
 from metareplay.errors import NonFiniteError
-from metareplay.learners.learner import Learner, added_option
+from metareplay.learners.learner import Learner
 from metareplay.learners.predictor import default_loss
+from metareplay.learners.table_learner import added_option
 
 
 @final

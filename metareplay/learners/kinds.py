@@ -1,5 +1,7 @@
-"""The learners of this package, in the order of the paper's tables."""
+"""The learners of this package, in the order of the paper's tables, and those that learn by playing."""
 
+from metareplay.learners.dqn import DQN
+from metareplay.learners.dqn_mer import DQNMER
 from metareplay.learners.er import ER
 from metareplay.learners.er_tasks import ERTasks
 from metareplay.learners.ewc import EWC
@@ -10,6 +12,7 @@ from metareplay.learners.mer import MER
 from metareplay.learners.mer_current_rate import MERCurrentRate
 from metareplay.learners.mer_one_big_batch import MEROneBigBatch
 from metareplay.learners.online import Online
+from metareplay.learners.q_learner import QLearner
 from metareplay.learners.task_input import TaskInput
 
 LEARNERS: tuple[type[Learner], ...] = (
@@ -24,3 +27,5 @@ LEARNERS: tuple[type[Learner], ...] = (
     MEROneBigBatch,
     MERCurrentRate,
 )
+
+Q_LEARNERS: tuple[type[QLearner], ...] = (DQN, DQNMER)

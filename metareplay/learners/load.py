@@ -1,20 +1,27 @@
 """Load a learner from its checkpoint."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from torch import nn
 
 from metareplay._core.archive import part, read_archive
 from metareplay.errors import CheckpointError, InputError
 from metareplay.learners.checkpoint import NEEDED, check_model, fill, plain
-from metareplay.learners.kinds import LEARNERS
-from metareplay.learners.learner import SOURCE, Learner
+from metareplay.learners.kinds import LEARNERS, Q_LEARNERS
+from metareplay.learners.learner import Learner
 from metareplay.learners.predictor import named_loss
+from metareplay.learners.table_learner import SOURCE, TableLearner
 from metareplay.memories import MEMORIES, Memory
 
+Kind = TypeVar("Kind", bound=TableLearner)
 
-def load(path: str | Path, model: nn.Module, kind: type[Learner] | None = None, **options: Any) -> Learner:
+
+@overload
+def load(path: str | Path, model: nn.Module, kind: None = None, **options: Any) -> Learner: ...
+@overload
+def load(path: str | Path, model: nn.Module, kind: type[Kind], **options: Any) -> Kind: ...
+def load(path: str | Path, model: nn.Module, kind: type[Any] | None = None, **options: Any) -> Any:
     """Load the learner saved at `path`; it continues on `model`, whose weights are replaced.
 
     If anything is wrong, the model is left as it was.
@@ -22,7 +29,7 @@ def load(path: str | Path, model: nn.Module, kind: type[Learner] | None = None, 
     Args:
         path: What `Learner.save` wrote.
         model: A model with the same parameters as the saved one.
-        kind: The class of the learner, if it is one of your own.
+        kind: The class of the learner, if it is one of your own; type checkers also like to know that of others.
         options: Options that replace saved ones: the engine for instance, or a loss or memory of your own, which a file
             cannot hold.
     """
@@ -35,13 +42,13 @@ def load(path: str | Path, model: nn.Module, kind: type[Learner] | None = None, 
 
 
 def _make(
-    path: Path, about: dict[str, Any], model: nn.Module, kind: type[Learner] | None, options: dict[str, Any]
-) -> Learner:
+    path: Path, about: dict[str, Any], model: nn.Module, kind: type[TableLearner] | None, options: dict[str, Any]
+) -> TableLearner:
     """Make a new learner with the saved settings."""
-    kinds = {one.__name__: one for one in (*LEARNERS, *([] if kind is None else [kind]))}
+    kinds = {one.__name__: one for one in (*LEARNERS, *Q_LEARNERS, *([] if kind is None else [kind]))}
     name, settings = about["learner"], about["settings"] | options
     settings.pop(SOURCE, None)
-    if kind is not None and not (isinstance(kind, type) and issubclass(kind, Learner)):
+    if kind is not None and not (isinstance(kind, type) and issubclass(kind, TableLearner)):
         raise InputError(f"kind={kind!r}: give a subclass of metareplay.Learner")
     if kind is not None and kind.__name__ != name:
         raise CheckpointError(f"{path} holds a {name}, not a {kind.__name__}: leave kind=... out, or give that class")

@@ -10,7 +10,8 @@ from metareplay._core.checks import check_count
 from metareplay._core.columns import Columns
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
-from metareplay.learners.learner import Learner, added_option
+from metareplay.learners.learner import Learner
+from metareplay.learners.table_learner import added_option
 
 
 @final

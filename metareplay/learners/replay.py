@@ -9,7 +9,8 @@ from metareplay._core.checks import check_count
 from metareplay._core.columns import Columns
 from metareplay._core.plan import Plan, Rates
 from metareplay._core.table import Table
-from metareplay.learners.learner import PIECE, Learner
+from metareplay.learners.learner import Learner
+from metareplay.learners.table_learner import PIECE
 from metareplay.memories.memory import Memory
 from metareplay.memories.reservoir import Reservoir
 from metareplay.memories.sampler import Sampler

@@ -124,6 +124,8 @@ class Memory(ABC):
     def examples(self) -> Examples:
         """Return a copy of the inputs and targets held, in slot order."""
         held = self.held()
+        if "y" not in dict(held.items()):
+            raise InputError("this memory holds transitions, which have no targets: use held()")
         return Examples(held["x"], held["y"])
 
     @final

@@ -23,6 +23,8 @@ class Sampler:
             memory.store()
         return memory.plan(...)
 
+    An example may also be stored before anything is sampled, as in Algorithm 8; it can then be among what is drawn.
+
     Args:
         memory: The memory to draw from; it is left as it was.
         draws: The learner's random draws.
@@ -39,6 +41,7 @@ class Sampler:
         self._ahead: Fractions | None = None
         self._places = draws.fractions(Purpose.PLACE, first, len(tasks), 1)[:, 0]
         self._at = 0
+        self._stored = 0  # examples offered so far
         self._drawn = 0  # numbers drawn for the current example so far
         self._batches: list[tuple[Ints, ...]] = []
 
@@ -46,6 +49,8 @@ class Sampler:
         """Go through the next examples; each is given as its table row, an array of one number."""
         for i in range(len(self._rows)):
             yield self._rows[i : i + 1]
+            self._at += 1
+            self._drawn = 0
 
     def sample(self, batches: int, size: int) -> Ints:
         """Draw rows from the memory, uniformly and with replacement.
@@ -87,7 +92,7 @@ class Sampler:
         self._batches.append(rows)
 
     def store(self) -> None:
-        """Go on to the next example: from now on, draws may find the current one in its slot."""
+        """Offer the current example to the memory: from now on, draws may find it in its slot."""
         slot = int(self.slots[self._at])
         if slot >= 0:
             self._memory.row_of[slot] = self._rows[self._at]
@@ -95,8 +100,7 @@ class Sampler:
                 self._fresh.add(slot)
                 self._memory.order[self._count] = slot
                 self._count += 1
-        self._at += 1
-        self._drawn = 0
+        self._stored += 1
 
     def plan(self, rates: Rates, *, s: int = 1, together: bool = False) -> Plan:
         """Make the plan of all the batches that were visited.
@@ -106,10 +110,10 @@ class Sampler:
             s: Batches per example.
             together: Take one step on the mean loss of a batch, instead of one step per row.
         """
-        if self._at != len(self.slots) or len(self._batches) != s * len(self.slots):
+        if self._stored != len(self.slots) or len(self._batches) != s * len(self.slots):
             raise InputError(
                 f"a plan of s={s} batches for each of {len(self.slots)} examples, but {len(self._batches)} batches "
-                f"were visited and {self._at} examples stored: visit s batches per example, then call store()"
+                f"were visited and {self._stored} examples stored: visit s batches per example, then call store()"
             )
         rows = np.concatenate([part for batch in self._batches for part in batch])
         ends = np.cumsum([0, *(sum(map(len, batch)) for batch in self._batches)])

@@ -13,7 +13,7 @@ from metareplay.engines.cuda.graphs import Recorder, Work
 from metareplay.engines.cuda.pieces import Patience, Piece, pieces, row_rates
 from metareplay.engines.engine import Outcome
 from metareplay.engines.inputs import gather
-from metareplay.engines.objective import Objective, QuadraticPenalty, Supervised
+from metareplay.engines.objective import Objective, QuadraticPenalty, Supervised, prepared
 from metareplay.engines.torch_engine import TorchEngine
 from metareplay.errors import MetareplayError
 
@@ -157,7 +157,8 @@ class Batches:
         theta, rates = self.weights.theta, self._rates
         if opens and rates.within != 1:
             self._batch_start.copy_(theta)
-        examples = gather(self._table, slot.rows, self.weights, slot.tasks)
+        gathered = gather(self._table, slot.rows, self.weights, slot.tasks)
+        examples = prepared(self._objective, self.model, gathered)
         size = slot.size if self._together else 1
         losses = []
         for j in range(0, slot.size, size):
@@ -173,9 +174,8 @@ class Batches:
         one = self._one if loss.dim() == 0 and loss.dtype == self._one.dtype else None
         found = torch.autograd.grad(loss, self._parameters, one, allow_unused=True, materialize_grads=True)
         theta, objective = self.weights.theta, self._objective
-        penalised = not isinstance(objective, Supervised) or objective.penalty is not None
         with torch.no_grad():
-            if theta.numel() > LARGE and rate is None and objective.clip is None and not penalised:
+            if theta.numel() > LARGE and rate is None and objective.clip is None and not objective.penalises:
                 torch._foreach_add_(self._parameters, found, alpha=-self._rates.memory)
                 return
             gradient = torch.cat([g.reshape(-1) for g in found])

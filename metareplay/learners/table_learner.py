@@ -1,0 +1,241 @@
+"""Learners with a table of examples, a memory and checkpoints: what all kinds of learning have in common."""
+
+import hashlib
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from metareplay._core.columns import Columns
+from metareplay._core.draws import Ints
+from metareplay._core.table import Table, TensorStorage
+from metareplay._core.weights import Carry
+from metareplay.engines.engine import Outcome
+from metareplay.errors import InputError, MetareplayError, NonFiniteError
+from metareplay.learners import checkpoint
+from metareplay.learners.input_checks import one_line
+from metareplay.learners.predictor import Predictor, loss_name
+from metareplay.memories.memory import Memory
+
+SOURCE = "source"  # in settings: which class a user's own learner is
+ADDED = "added"  # in a field's metadata: settings mention the option only if it is not at its default
+PIECE = 256  # examples to learn at a time, at most; any number gives the same weights
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TableLearner(Predictor):
+    """Learn from the rows of a table, and be saved and continued. How examples come in is for subclasses to say.
+
+    Args:
+        model: Any torch module; it always holds the current weights.
+        lr: alpha, the SGD rate.
+        seed: Decides every draw.
+        loss: The loss of (outputs, targets), a mean over the batch.
+        regression: Whether targets are real numbers; `predict` then gives the outputs themselves.
+        clip: Scale any gradient with a larger norm down to this norm. None, as in the paper, turns clipping off.
+        engine: What does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest of these
+            that supports the model.
+
+    Attributes:
+        seen: How many examples have been learned.
+        table: The examples that the learner works on; None before the first one.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.seen = 0
+        self.table: Table | None = None
+
+    @final
+    def make_table(self, like: Columns, room: int) -> Table:
+        """Make an empty table for this learner's memory and the incoming examples.
+
+        Args:
+            like: Some examples, whose columns the table takes over.
+            room: How many incoming examples it must hold.
+        """
+        memory, slots, device = self.own_memory, self.slot_count(), self.weights.device
+        storage = (memory.storage if memory is not None else None) or TensorStorage(device)
+        try:
+            with torch.inference_mode(False):
+                table = Table(slots, room, like, storage)
+        except torch.cuda.OutOfMemoryError as error:
+            size = (slots + room) * like["x"][0].nbytes / 2**30
+            raise MetareplayError(
+                f"{slots} memories of this size need {size:.1f} GiB, more than {device} has left: use a smaller "
+                f"memory, or fewer runs at a time"
+            ) from error
+        if memory is not None:
+            memory.table = table
+        return table
+
+    @property
+    def own_memory(self) -> Memory | None:
+        """The learner's memory, if it has one."""
+        return None
+
+    def slot_count(self) -> int:
+        """Return how many examples the table must hold besides the incoming ones."""
+        return 0 if self.own_memory is None else self.own_memory.capacity
+
+    def piece_size(self) -> int:
+        """Return the largest number of examples to learn at a time; any number gives the same weights."""
+        return PIECE
+
+    def private_state(self) -> dict[str, Tensor]:
+        """Return what this kind of learner remembers besides weights, memory and counts."""
+        return {}
+
+    def restore_private(self, state: dict[str, Tensor]) -> None:
+        """Restore what `private_state` returned.
+
+        Args:
+            state: What `private_state` returned.
+        """
+        del state
+
+    def reshape_private(self, carry: Carry) -> None:
+        """Carry vectors of the size of the weights over to the model's new shape.
+
+        Args:
+            carry: Converts a flat vector from the old layout of the weights to the new one.
+        """
+        del carry
+
+    @final
+    @contextmanager
+    def reshaping(self) -> Iterator[nn.Module]:
+        """Let the model's layers be changed in a `with` block, for instance for a larger head; nothing learned is lost.
+
+        Memory, counts and draws go on as before. An optimizer's moments, and whatever else has the shape of the
+        weights, keep their values for parameters that stay, and start from 0 for new ones.
+        """
+        if self.objective.stores:
+            raise InputError(
+                f"the objective stores the column {self.objective.stores[0]!r}, made by the model as it was, with each "
+                f"example: its layers cannot change; make a new learner"
+            )
+        old, moments = self.weights.theta.shape, self.chosen_engine.state()
+        expected, refused = self.table, None
+        try:
+            yield self.model
+        finally:
+            carry = self.weights.rebuild()
+            try:
+                self._choose()
+            except InputError as error:  # the engine that was asked for cannot learn the new model; torch can
+                self.engine, refused = "torch", error
+                self._choose()
+            if expected is not None:
+                self.expect(expected.gather(torch.zeros(1, dtype=torch.int64))["x"])
+            state = {name: carry(value) if value.shape == old else value for name, value in moments.items()}
+            self.chosen_engine.restore(state)
+            self.reshape_private(carry)
+            if refused is not None:
+                raise refused
+
+    @final
+    def settings(self) -> dict[str, object]:
+        """Return every option with its value, as plain JSON values, for records and checkpoints."""
+        return plain_settings(type(self), {one.name: getattr(self, one.name) for one in fields(self)})
+
+    @final
+    def save(self, path: str | Path) -> None:
+        """Write everything needed to continue bit for bit; `metareplay.load(path, model)` reads it.
+
+        Args:
+            path: The file to write.
+        """
+        checkpoint.save(self, Path(path))
+
+    @final
+    def finish(self, outcome: Outcome, slots: Ints, incoming: Columns, table: Table) -> None:
+        """Store and count the examples that were learned; raise an error that names the first that could not be.
+
+        Args:
+            outcome: What the engine did.
+            slots: The slot that each example goes to.
+            incoming: The examples.
+            table: The table that they were brought into.
+        """
+        done = outcome.learned
+        table.keep(slots[:done])
+        if self.own_memory is not None:
+            self.own_memory.keep(slots[:done], incoming.task_ids()[:done])
+        self.seen += done
+        if isinstance(outcome.error, Exception) and not isinstance(outcome.error, MetareplayError):
+            raise InputError(
+                f"example {self.seen} of the stream could not be learned and was undone: {one_line(outcome.error)}"
+            ) from outcome.error
+        if outcome.error is not None:
+            raise outcome.error
+        if done < len(incoming):
+            raise NonFiniteError(
+                f"example {self.seen} of the stream ({self.shown(incoming, done)}) made the loss or the weights not "
+                f"finite; it was undone: use a smaller lr or set clip, then go on with the next example"
+            )
+
+    def shown(self, incoming: Columns, at: int) -> str:
+        """Say in a few words which example this is.
+
+        Args:
+            incoming: Some examples.
+            at: The number of one of them.
+        """
+        return f"label {incoming['y'][at].tolist()}"
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value}" for name, value in self.settings().items() if name != SOURCE)
+        return f"{type(self).__name__}({options})"
+
+
+def source_of(kind: type[TableLearner]) -> dict[str, str]:
+    """Return a hash of a user's own class, so that its runs are told from those of another class with its name.
+
+    Args:
+        kind: A learner's class; nothing is returned for those of this package.
+    """
+    if kind.__module__.startswith("metareplay."):
+        return {}
+    try:
+        text = inspect.getsource(kind)
+    except (OSError, TypeError):  # typed into an interpreter
+        text = f"{kind.__module__}.{kind.__qualname__}"
+    return {SOURCE: hashlib.sha256(text.encode()).hexdigest()[:16]}
+
+
+def added_option(default: Any) -> Any:
+    """Make the field of an option that was added to a learner after its first records were written.
+
+    Settings mention it only if it is not at its default, so that earlier records and checkpoints are still found.
+
+    Args:
+        default: The value that changes nothing.
+    """
+    return field(default=default, metadata={ADDED: True})
+
+
+def plain_settings(kind: type[TableLearner], values: Mapping[str, object]) -> dict[str, object]:
+    """Return every option of a learner as plain JSON values, and a hash of the class if it is a user's own.
+
+    Args:
+        kind: The learner's class.
+        values: The value of each field.
+    """
+    told = [one for one in fields(kind) if one.name != "model" and one.init]
+    told = [one for one in told if not (one.metadata.get(ADDED) and values[one.name] == one.default)]
+    return {one.name: plain_option(values[one.name]) for one in told} | source_of(kind)
+
+
+def plain_option(value: object) -> object:
+    """Return an option's value as a plain JSON value: a memory as its settings, a loss as its name."""
+    if isinstance(value, Memory):
+        return value.settings()
+    if callable(value):
+        return loss_name(value)
+    return value
