@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TaskProgressColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
-from metareplay.experiments import Experiment, Progress
+from metareplay.experiments import AnyExperiment, Progress
 from metareplay.runners import Watcher
 
 
@@ -36,7 +36,7 @@ class _Bars(Watcher):
         self._together: TaskID | None = None
         self._ended = self._count = 0
 
-    def begin(self, experiments: Sequence[Experiment]) -> None:
+    def begin(self, experiments: Sequence[AnyExperiment]) -> None:
         """Show the bar for all runs, if there are several."""
         self._ended, self._count = 0, len(experiments)
         if self._all is not None:
@@ -47,9 +47,10 @@ class _Bars(Watcher):
         total = sum(one.work for one in experiments)
         self._all = self._progress.add_task(self._text(), total=total, visible=self._count > 1)
 
-    def step(self, experiment: Experiment, progress: Progress, tasks: int) -> None:
+    def step(self, experiment: AnyExperiment, progress: Progress, tasks: int) -> None:
         """Move the bar of one run."""
         text = f"{experiment.label}: {progress.doing}, task {min(progress.finished + 1, tasks)}/{tasks}"
+        text += f", {progress.remark}" if progress.remark else ""
         if id(experiment) not in self._bars:
             self._bars[id(experiment)] = self._progress.add_task(text, total=progress.total)
         self._progress.update(self._bars[id(experiment)], description=text, completed=progress.seen)
@@ -62,7 +63,7 @@ class _Bars(Watcher):
                 self._progress.update(self._all, visible=False)
         self._progress.update(self._together, completed=seen)
 
-    def end(self, experiment: Experiment, finished: bool) -> None:
+    def end(self, experiment: AnyExperiment, finished: bool) -> None:
         """Remove the bar of a run."""
         bar = self._bars.pop(id(experiment), None)
         if bar is not None:

@@ -1,15 +1,20 @@
 """Experiments: a learner, a stream, a training loop, and the record of the results."""
 
 from metareplay.experiments.alignment import Alignment
+from metareplay.experiments.base import AnyExperiment, BaseExperiment, BaseRecord, BaseRun, Progress
 from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.identity import Identity
-from metareplay.experiments.loop import Progress, Run, run
+from metareplay.experiments.loop import Run, run
 from metareplay.experiments.metrics import Metrics
 from metareplay.experiments.record import Record
 from metareplay.experiments.store import Records, pack, unpack
 
 __all__ = [
     "Alignment",
+    "AnyExperiment",
+    "BaseExperiment",
+    "BaseRecord",
+    "BaseRun",
     "Experiment",
     "Identity",
     "Metrics",

@@ -1,7 +1,7 @@
 """Experiments as plain configurations, from which runs are made."""
 
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any, final, get_args
 from metareplay.engines.choose import EngineName, check_engine, check_gpu
 from metareplay.errors import InputError
 from metareplay.experiments.alignment import Moment
+from metareplay.experiments.base import BaseExperiment
 from metareplay.experiments.benchmarks import BENCHMARKS, HIDDEN, Benchmark, Recipe, check_options, description
 from metareplay.experiments.identity import Identity
 from metareplay.experiments.loop import Run
@@ -21,6 +22,7 @@ from metareplay.experiments.names import (
     find,
     find_learner,
 )
+from metareplay.experiments.record import Record
 from metareplay.learners import Learner
 from metareplay.learners.predictor import checked, option_types
 from metareplay.learners.table_learner import plain_settings
@@ -28,11 +30,12 @@ from metareplay.memories import Memory
 from metareplay.streams import Stream
 
 NOT_OPTIONS = {"model", "memory", "engine", "seed"}  # fields of a learner that an experiment sets by itself
+FREE = {"lr", "strength", "clip"}  # options whose values may differ between runs that take steps together
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Experiment:
+class Experiment(BaseExperiment[Record]):
     """Describe one run of the paper's kind.
 
     Args:
@@ -140,6 +143,18 @@ class Experiment:
         """The experiment in a few words."""
         held = f" {self.memory}" if _has_memory(find_learner(self.learner)) else ""
         return f"{self.learner}{held}, {self.stream}, seed {self.seed}"
+
+    @property
+    def shape(self) -> str:
+        """What runs that can take their steps together share: all but seed, memory, rates and first weights."""
+        options = {name: name if name in FREE and value is not None else value for name, value in self.options.items()}
+        network = {name: value for name, value in self.network.items() if name != "init"}
+        return repr(replace(self, seed=0, memory=0, options=options, network=network))
+
+    @property
+    def result(self) -> type[Record]:
+        """The class of its record."""
+        return Record
 
     def _given(self, kind: type[Learner], tasks: int) -> dict[str, Any]:
         """Return the options that the learner is given, with a new memory if it has one."""

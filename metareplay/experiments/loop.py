@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, final
 
@@ -11,6 +10,7 @@ from metareplay._core.files import exists
 from metareplay._core.table import Table
 from metareplay.errors import InputError
 from metareplay.experiments.alignment import Alignment, Moment
+from metareplay.experiments.base import BaseRun, Progress
 from metareplay.experiments.identity import Identity
 from metareplay.experiments.metrics import Accuracies
 from metareplay.experiments.record import Record
@@ -20,24 +20,6 @@ from metareplay.networks import TaskModule
 from metareplay.streams.stream import Chunk, Examples, Stream
 
 SAVE_EVERY = 20.0  # seconds between checkpoints
-
-
-@final
-@dataclass(frozen=True)
-class Progress:
-    """Say how far a run has come.
-
-    Args:
-        doing: "learning" or "evaluating".
-        finished: How many tasks have been learned completely.
-        seen: How many examples have been learned.
-        total: How many examples there are; None if the stream does not know.
-    """
-
-    doing: Literal["learning", "evaluating"]
-    finished: int
-    seen: int
-    total: int | None
 
 
 def run(
@@ -79,7 +61,7 @@ def run(
 
 
 @final
-class Run:
+class Run(BaseRun[Record]):
     """Run a learner on a stream and be watched: iterate over `steps`, then ask for the `record`.
 
     Args:
@@ -126,6 +108,16 @@ class Run:
     def key(self) -> str:
         """The key that the record will have."""
         return self.identity.key
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks the stream has."""
+        return self.stream.tasks
+
+    @property
+    def trained(self) -> Learner:
+        """The learner that is being trained."""
+        return self.learner
 
     def steps(self) -> Iterator[Progress]:
         """Do the work step by step; each step says how far the run has come."""

@@ -1,7 +1,6 @@
 """The record of a run: what was run and the results, as a small JSON file from which every table can be rebuilt."""
 
 import hashlib
-import json
 import math
 import platform
 import subprocess
@@ -9,24 +8,21 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from metareplay._core.files import exists, write_atomically
 from metareplay._version import __version__
-from metareplay.errors import MetareplayError
+from metareplay.experiments.base import FORMAT, BaseRecord, check_format
 from metareplay.experiments.identity import Identity
 from metareplay.experiments.metrics import Matrix, Metrics, needed
-
-FORMAT = 1
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Record:
+class Record(BaseRecord):
     """Hold the settings and the results of one finished run.
 
     Args:
@@ -45,6 +41,8 @@ class Record:
         alignment: Dot products of gradients, from `Alignment.summary`; None if they were not measured.
         training: The accuracy on each task's training examples at the end, in percent; None if it was not measured.
     """
+
+    kind: ClassVar[str] = "run"
 
     learner: str
     settings: dict[str, Any]
@@ -189,50 +187,13 @@ class Record:
             parts["accuracy"] = [[_number(value) for value in row] for row in self.accuracy.tolist()]
         return {"format": FORMAT, "key": self.key, **metrics, **parts}
 
-    def write(self, folder: str | Path) -> Path:
-        """Write the record as <name>.json, whole or not at all. An existing file that is not a record is left alone.
-
-        Args:
-            folder: Where to write it.
-
-        Returns:
-            The path of the file.
-        """
-        path = Path(folder) / f"{self.name}.json"
-        if exists(path) and not _replaceable(path):
-            path = path.with_name(f"format{FORMAT}-{path.name}")
-        with write_atomically(path) as file:
-            file.write(json.dumps(self.to_json(), indent=1).encode())
-        return path
-
-    @staticmethod
-    def from_json(parts: dict[str, Any]) -> "Record":
-        """Make a record from what `to_json` returned.
-
-        Args:
-            parts: What `to_json` returned.
-        """
-        if parts["format"] != FORMAT:
-            raise MetareplayError(f"a record of format {parts['format']}: this version reads format {FORMAT}")
+    @classmethod
+    def from_json(cls, parts: dict[str, Any]) -> "Record":
+        """Make a record from what `to_json` returned."""
+        check_format(parts, cls.kind)
         parts = {"alignment": None, "training": None} | parts  # which earlier records do not have
         kept = {f.name: parts[f.name] for f in fields(Record)}
         return Record(**kept | {"accuracy": _matrix(parts["accuracy"])})
-
-    @staticmethod
-    def read(path: str | Path) -> "Record":
-        """Read a record from its file.
-
-        Args:
-            path: The file.
-        """
-        try:
-            return Record.from_json(json.loads(Path(path).read_text()))
-        except FileNotFoundError as error:
-            raise MetareplayError(f"no record at {path}: check the path") from error
-        except MetareplayError as error:
-            raise MetareplayError(f"{path} is {error}") from error
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise MetareplayError(f"{path} is damaged or not a record: delete it and run again") from error
 
 
 @cache
@@ -273,15 +234,6 @@ def _processor() -> str:
 def now() -> str:
     """Return the date and time, in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _replaceable(path: Path) -> bool:
-    """Return whether a file is a record of this format, and neither damaged nor of another version."""
-    try:
-        Record.read(path)
-    except MetareplayError:
-        return False
-    return True
 
 
 def more_than_needed(accuracy: Matrix) -> bool:

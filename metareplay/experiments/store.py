@@ -4,32 +4,34 @@ import json
 import logging
 from collections.abc import Iterable
 from pathlib import Path
-from typing import final
+from typing import Generic, final
 
 from metareplay._core.files import write_atomically
 from metareplay.errors import MetareplayError
-from metareplay.experiments.record import Record
+from metareplay.experiments.base import AnyRecord, BaseRecord, kind_of
 
 logger = logging.getLogger("metareplay")
 
 
 @final
-class Records:
-    """Find records in a folder: in one JSON file per record, or in .jsonl files with one record per line.
+class Records(Generic[AnyRecord]):
+    """Find records of one kind in a folder: in one JSON file per record, or in .jsonl files with one record per line.
 
     A file that cannot be read, because it is damaged or from another version, is named in a warning and left alone.
 
     Args:
         folder: The folder with the records.
+        kind: The class of the records.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: type[AnyRecord]) -> None:
+        self._kind = kind
         self._files = {path.stem.rpartition("-")[2]: path for path in sorted(folder.glob("*.json"))}
-        self._known: dict[str, Record] = {}
+        self._known: dict[str, AnyRecord] = {}
         for path in sorted(folder.glob("*.jsonl")):
-            self._known |= {record.key: record for record in unpack(path)}
+            self._known |= {record.key: record for record in unpack(path, kind)}
 
-    def find(self, key: str) -> Record | None:
+    def find(self, key: str) -> AnyRecord | None:
         """Return the record of a finished run; None if there is none yet.
 
         Args:
@@ -38,7 +40,7 @@ class Records:
         path = self._files.pop(key, None)
         if path is not None:
             try:
-                record = Record.read(path)
+                record = self._kind.read(path)
                 if record.key != key:
                     raise MetareplayError(f"{path} holds the record of another run")
                 self._known[key] = record
@@ -47,7 +49,7 @@ class Records:
         return self._known.get(key)
 
 
-def pack(records: Iterable[Record], path: Path) -> None:
+def pack(records: Iterable[BaseRecord], path: Path) -> None:
     """Write records into one file, one per line, in the order of their names; equal ones are written once.
 
     Args:
@@ -59,20 +61,23 @@ def pack(records: Iterable[Record], path: Path) -> None:
         file.writelines(f"{lines[name]}\n".encode() for name in sorted(lines))
 
 
-def unpack(path: Path) -> list[Record]:
-    """Read the records that `pack` wrote; a line that cannot be read is named in a warning and left out.
+def unpack(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
+    """Read the records of one kind that `pack` wrote; a line that cannot be read is named in a warning and left out.
 
     Args:
         path: The file.
+        kind: The class of the records.
     """
     found = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             parts = json.loads(line)
-            record = Record.from_json(parts)
+            if kind_of(parts) != kind.kind:
+                continue
+            record = kind.from_json(parts)
             if record.key != parts["key"]:
                 raise MetareplayError("its key is that of another run")
             found.append(record)
-        except (MetareplayError, KeyError, TypeError, ValueError) as error:
+        except (MetareplayError, AttributeError, KeyError, TypeError, ValueError) as error:
             logger.warning("%s, line %d, cannot be read (%s); it is left alone", path, number, error)
     return found

@@ -89,7 +89,7 @@ class Wanted:
         Args:
             folder: Where the records are.
         """
-        kept = Records(folder)
+        kept = Records(folder, Record)
         return [kept.find(one.key) for one in self.experiments]
 
     def results(self, records: Sequence[Record | None]) -> list[Reproduction]:

@@ -10,8 +10,8 @@ from metareplay._core.files import exists, remove
 from metareplay.engines.cuda.engine import CudaEngine
 from metareplay.engines.cuda.formation import Formation
 from metareplay.errors import InputError
+from metareplay.experiments.base import AnyExperiment, AnyRecord, BaseExperiment, BaseRecord, BaseRun, Progress
 from metareplay.experiments.experiment import Experiment
-from metareplay.experiments.loop import Progress, Run
 from metareplay.experiments.record import Record
 from metareplay.experiments.store import Records
 
@@ -19,14 +19,14 @@ from metareplay.experiments.store import Records
 class Watcher:
     """Receive news of how the work is going. This class shows nothing; the command line has one that draws bars."""
 
-    def begin(self, experiments: Sequence[Experiment]) -> None:
+    def begin(self, experiments: Sequence[AnyExperiment]) -> None:
         """Receive the list of what is going to run.
 
         Args:
             experiments: The experiments that have no record yet.
         """
 
-    def step(self, experiment: Experiment, progress: Progress, tasks: int) -> None:
+    def step(self, experiment: AnyExperiment, progress: Progress, tasks: int) -> None:
         """Receive news of how far one run has come.
 
         Args:
@@ -44,7 +44,7 @@ class Watcher:
             total: How many examples each of them has to learn.
         """
 
-    def end(self, experiment: Experiment, finished: bool) -> None:
+    def end(self, experiment: AnyExperiment, finished: bool) -> None:
         """Receive the news that a run has ended.
 
         Args:
@@ -95,14 +95,14 @@ class StoppedError(Exception):
 
 
 def carry_out(
-    experiment: Experiment,
+    experiment: BaseExperiment[AnyRecord],
     folder: Path,
     *,
     fresh: bool = False,
     watcher: Watcher = SILENT,
     stop: Event | None = None,
     formation: Formation | None = None,
-) -> Record:
+) -> AnyRecord:
     """Run one experiment, from its checkpoint if there is one, and write its record.
 
     Args:
@@ -120,12 +120,12 @@ def carry_out(
         watcher.remark(f"{experiment.label}: continuing from {path}")
     work = experiment.start(checkpoint=path)
     check_key(experiment, work)
-    engine = work.learner.chosen_engine
+    engine = work.trained.chosen_engine
     with formation.place() if formation is not None else nullcontext() as place:
         if isinstance(engine, CudaEngine):
             engine.place = place
         for step in work.steps():
-            watcher.step(experiment, step, work.stream.tasks)
+            watcher.step(experiment, step, work.tasks)
             if stop is not None and stop.is_set():
                 work.save()
                 raise StoppedError
@@ -135,7 +135,7 @@ def carry_out(
     return record
 
 
-def check_key(experiment: Experiment, work: Run) -> None:
+def check_key(experiment: AnyExperiment, work: BaseRun[BaseRecord]) -> None:
     """Refuse a run that is not the one its experiment describes: its record would never be found again.
 
     Args:
@@ -146,7 +146,7 @@ def check_key(experiment: Experiment, work: Run) -> None:
         raise InputError(f"{experiment.learner} changes its own options when it is made: leave them as they are given")
 
 
-def finished(experiments: Sequence[Experiment], folder: Path) -> dict[str, Record]:
+def finished(experiments: Sequence[BaseExperiment[AnyRecord]], folder: Path) -> dict[str, AnyRecord]:
     """Return the records of the experiments that have been run, by key.
 
     Their checkpoints are removed: one is left if a run was killed just after its record was written.
@@ -155,7 +155,9 @@ def finished(experiments: Sequence[Experiment], folder: Path) -> dict[str, Recor
         experiments: What to look for.
         folder: Where the records are.
     """
-    records = Records(folder)
+    if not experiments:
+        return {}
+    records = Records(folder, experiments[0].result)
     found = {key: records.find(key) for key in dict.fromkeys(one.key for one in experiments)}
     done = {key: record for key, record in found.items() if record is not None}
     for path in (checkpoint_path(folder, key) for key in done):

@@ -3,21 +3,20 @@
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Final, Literal, final
+from typing import Final, Generic, Literal, final
 
 from metareplay.engines.cuda.formation import Formation
 from metareplay.errors import InputError, NonFiniteError
-from metareplay.experiments.experiment import Experiment
-from metareplay.experiments.record import Record, versions
+from metareplay.experiments.base import AnyExperiment, AnyRecord, BaseExperiment
+from metareplay.experiments.record import versions
 from metareplay.runners.runner import SILENT, Runner, Watcher, carry_out, finished
 
 LOOK: Final = 0.1  # seconds after which Ctrl-C is noticed
 GPU_JOBS: Final = 8  # runs at a time on a GPU: beside one run, each further one costs little
-FREE: Final = {"lr", "strength", "clip"}  # options whose values may differ between runs that take steps together
 
 
 @final
@@ -37,13 +36,13 @@ class Threads(Runner):
 
     def run(
         self,
-        experiments: Sequence[Experiment],
+        experiments: Sequence[BaseExperiment[AnyRecord]],
         folder: Path,
         *,
         fresh: bool = False,
         watcher: Watcher = SILENT,
-    ) -> list[Record | None]:
-        """Run every experiment that has no record in the folder yet.
+    ) -> list[AnyRecord | None]:
+        """Run every experiment that has no record in the folder yet; they are all of one kind.
 
         Ctrl-C, or an error in one of the runs, stops all of them after saving; the next call continues from there. A
         run whose numbers are no longer finite does not stop the others: its error is raised when they have finished.
@@ -69,11 +68,13 @@ class Threads(Runner):
             raise NonFiniteError(failed[0] + others)
         return [done[one.key] for one in experiments]
 
-    def _take_turn(self, turn: "_Turn", folder: Path, *, fresh: bool, watcher: Watcher) -> dict[str, Future[Record]]:
+    def _take_turn(
+        self, turn: "_Turn[AnyRecord]", folder: Path, *, fresh: bool, watcher: Watcher
+    ) -> dict[str, Future[AnyRecord]]:
         """Run some experiments side by side; return what became of them by key."""
         jobs = max(self.jobs, GPU_JOBS) if self._choose and turn.on_gpu else self.jobs
         formation = Formation(min(jobs, len(turn.experiments))) if turn.on_gpu else None
-        stop, works = Event(), dict[str, Future[Record]]()
+        stop, works = Event(), dict[str, Future[AnyRecord]]()
         with ThreadPoolExecutor(jobs) as pool:
             for one in turn.experiments:
                 work = pool.submit(carry_out, one, folder, fresh=fresh, watcher=watcher, stop=stop, formation=formation)
@@ -106,7 +107,7 @@ def count_jobs(jobs: str | int) -> int:
 
 @final
 @dataclass
-class _Turn:
+class _Turn(Generic[AnyRecord]):
     """List experiments that run side by side.
 
     Args:
@@ -115,10 +116,10 @@ class _Turn:
     """
 
     on_gpu: bool
-    experiments: list[Experiment]
+    experiments: list[BaseExperiment[AnyRecord]]
 
 
-def _turns(experiments: Sequence[Experiment]) -> list[_Turn]:
+def _turns(experiments: Sequence[BaseExperiment[AnyRecord]]) -> list[_Turn[AnyRecord]]:
     """Divide experiments into those that share the cores, and for a GPU those of each shape, which take steps together.
 
     Shapes on a GPU come one after another: graphs of several shapes would only slow each other down.
@@ -126,27 +127,18 @@ def _turns(experiments: Sequence[Experiment]) -> list[_Turn]:
     Args:
         experiments: What is going to run, in order.
     """
-    found: dict[str | None, _Turn] = {}
+    found: dict[str | None, _Turn[AnyRecord]] = {}
     for one in experiments:
         on_gpu = one.engine == "cuda"
-        found.setdefault(_shape(one) if on_gpu else None, _Turn(on_gpu, [])).experiments.append(one)
+        found.setdefault(one.shape if on_gpu else None, _Turn(on_gpu, [])).experiments.append(one)
     return list(found.values())
 
 
-def _shape(experiment: Experiment) -> str:
-    """Return what runs that can take their steps together share: all but seed, memory, rates and first weights."""
-    options = {
-        name: name if name in FREE and value is not None else value for name, value in experiment.options.items()
-    }
-    network = {name: value for name, value in experiment.network.items() if name != "init"}
-    return repr(replace(experiment, seed=0, memory=0, options=options, network=network))
-
-
-def _tell(watcher: Watcher, experiment: Experiment, work: Future[Record]) -> None:
+def _tell(watcher: Watcher, experiment: AnyExperiment, work: Future[AnyRecord]) -> None:
     watcher.end(experiment, finished=not work.cancelled() and work.exception() is None)
 
 
-def _wait(works: list[Future[Record]]) -> None:
+def _wait(works: list[Future[AnyRecord]]) -> None:
     """Wait for all, or until one fails for another reason than its numbers; wake up often to notice Ctrl-C."""
     while True:
         done, running = wait(works, timeout=LOOK)

@@ -265,7 +265,7 @@ def test_without_matplotlib_there_are_tables_and_a_remark(call: Call, tmp_path: 
     assert {path.name for path in (tmp_path / "paper").iterdir()} == {"table-2.md", "table-2.csv", "table-2.json"}
     assert json.loads((tmp_path / "paper" / "table-2.json").read_text()) == document
     assert "## Table 2" in (tmp_path / "page.md").read_text()
-    assert unpack(tmp_path / "all.jsonl")
+    assert unpack(tmp_path / "all.jsonl", mr.Record)
 
 
 def test_without_matplotlib_the_program_starts(tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def test_a_page_and_a_file_of_records_are_written_if_asked_for(
 ) -> None:
     first = call("paper", "table-5", "figure-tasks", *MINIATURE, "--pack", "kept/all.jsonl", "--document", "page.md")
     assert first.code == 0
-    packed = unpack(tmp_path / "kept" / "all.jsonl")
+    packed = unpack(tmp_path / "kept" / "all.jsonl", mr.Record)
     assert {record.key for record in packed} == {
         mr.Record.read(path).key for path in (tmp_path / "runs").glob("*.json")
     }

@@ -339,7 +339,7 @@ def test_fresh_begins_again(call: Call, monkeypatch: pytest.MonkeyPatch) -> None
     begun: list[int] = []
     steps = loop.Run.steps
 
-    def watched(self: loop.Run) -> Iterator[loop.Progress]:
+    def watched(self: loop.Run) -> Iterator[mr.Progress]:
         for step in steps(self):
             begun.append(step.seen)
             yield step

@@ -171,4 +171,6 @@ def test_the_page_has_every_table_and_the_figures_that_were_drawn(tmp_path: Path
 def test_the_records_behind_everything_are_packed_once(tmp_path: Path) -> None:
     found = [reproduced("table-5", RECORD), reproduced("table-4", ALIGNED), reproduced("figure-tasks", RECORD)]
     pack_records(found, tmp_path / "all.jsonl")
-    assert sorted(record.key for record in unpack(tmp_path / "all.jsonl")) == sorted([RECORD.key, ALIGNED.key])
+    assert sorted(record.key for record in unpack(tmp_path / "all.jsonl", mr.Record)) == sorted(
+        [RECORD.key, ALIGNED.key]
+    )

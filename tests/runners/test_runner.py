@@ -10,7 +10,7 @@ import pytest
 from small_runs import instead_of_mnist
 
 import metareplay as mr
-from metareplay.experiments import Experiment, Records
+from metareplay.experiments import AnyExperiment, Experiment, Records
 from metareplay.runners import Runner, Threads, Watcher, carry_out
 from metareplay.runners.runner import StoppedError, checkpoint_path
 
@@ -37,7 +37,7 @@ class Elsewhere(Runner):
     def run(
         self, experiments: Sequence[Experiment], folder: Path, *, fresh: bool = False, watcher: Watcher = SILENT
     ) -> list[mr.Record | None]:
-        records = Records(folder)
+        records = Records(folder, mr.Record)
         found: dict[str, mr.Record | None] = {}
         for one in experiments:
             if one.key not in found:
@@ -129,7 +129,7 @@ def test_told_to_stop_it_saves_and_goes_on_later(tmp_path: Path) -> None:
     class Stopping(Watcher):
         """Says stop once some examples were learned."""
 
-        def step(self, experiment: Experiment, progress: mr.Progress, tasks: int) -> None:
+        def step(self, experiment: AnyExperiment, progress: mr.Progress, tasks: int) -> None:
             del experiment, tasks
             seen.append(progress.seen)
             if progress.seen >= 16:

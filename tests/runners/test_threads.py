@@ -11,7 +11,7 @@ import pytest
 from small_runs import instead_of_mnist
 
 import metareplay as mr
-from metareplay.experiments import Experiment, pack
+from metareplay.experiments import AnyExperiment, Experiment, pack
 from metareplay.runners import Threads, Watcher, carry_out, threads
 from metareplay.runners.runner import checkpoint_path
 
@@ -43,14 +43,14 @@ class Noting(Watcher):
         self.ended: list[tuple[int, bool]] = []
         self.seen: dict[int, list[int]] = {}
 
-    def begin(self, experiments: Sequence[Experiment]) -> None:
+    def begin(self, experiments: Sequence[AnyExperiment]) -> None:
         self.begun.append([one.seed for one in experiments])
 
-    def step(self, experiment: Experiment, progress: mr.Progress, tasks: int) -> None:
+    def step(self, experiment: AnyExperiment, progress: mr.Progress, tasks: int) -> None:
         assert (tasks, progress.total) == (2, 120)
         self.seen.setdefault(experiment.seed, []).append(progress.seen)
 
-    def end(self, experiment: Experiment, finished: bool) -> None:
+    def end(self, experiment: AnyExperiment, finished: bool) -> None:
         self.ended.append((experiment.seed, finished))
 
     def remark(self, text: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from small_runs import instead_of_mnist, small_images
 
 import metareplay as mr
-from metareplay.experiments import Experiment
+from metareplay.experiments import AnyExperiment, Experiment
 from metareplay.runners import FleetRunner, Runner, Threads, Watcher
 from metareplay.runners.fleet import fleet as fleet_engine
 
@@ -112,7 +112,7 @@ def test_a_watcher_is_told_how_far_all_of_them_are(small: Experiment, tmp_path: 
     class Counting(Watcher):
         """Writes down what it is told."""
 
-        def begin(self, experiments: Sequence[Experiment]) -> None:
+        def begin(self, experiments: Sequence[AnyExperiment]) -> None:
             begun.append(len(experiments))
 
         def together(self, count: int, seen: int, total: int) -> None:
