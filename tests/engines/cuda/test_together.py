@@ -16,6 +16,7 @@ from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws, Ints
 from metareplay._core.table import Table, TensorStorage
 from metareplay._core.weights import Weights
+from metareplay.engines.cuda import gradients as gradients_module
 from metareplay.engines.cuda import together as together_module
 from metareplay.engines.cuda.engine import CudaEngine
 from metareplay.engines.cuda.gradients import OFTEN, GroupGradients
@@ -28,6 +29,12 @@ from metareplay.networks.cnn import Norm
 
 PLAIN = Supervised(functional.cross_entropy)
 CLASSES, TASKS, EACH = (3, 5, 4), 3, 12  # classes of each task, tasks, examples of each task
+
+
+@pytest.fixture(autouse=True)
+def without_our_kernels_for_single_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have tests of their own, and are slow where Triton interprets them."""
+    monkeypatch.setattr(gradients_module, "streamlined", lambda module: module)
 
 
 def examples(resolution: int = 16, channels: int = 1, classes: int = 3) -> tuple[Tensor, Tensor, Tensor]:
@@ -252,7 +259,7 @@ def test_groups_of_one_size_share_graphs_of_few_shapes(monkeypatch: pytest.Monke
     gradients, plain = made(cnn("group", CLASSES), table_of(*examples()), recorder)
     gradients._seen.update({1: OFTEN, 2: OFTEN, 3: OFTEN})
     rows = [of_task(number % TASKS, number, number + 1) for number in range(11)]
-    for count in range(1, 12):  # pieces of four groups of two rows, and one of what is left
+    for count in (1, 2, 3, 4, 11):  # pieces of four groups of two rows, and one of what is left
         for _ in range(OFTEN):
             asked(gradients, plain, [of_task(0, 5), *rows[:count], of_task(2, 2, 3, 4)])
     assert shapes(gradients) == [(1, 1), (1, 2), (1, 3), (2, 2), (3, 2), (4, 2)]
@@ -356,7 +363,10 @@ def gem(net: nn.Module, **options: Any) -> mr.Learner:
 
 @pytest.mark.parametrize("norm", [None, "group"])
 @pytest.mark.parametrize("classes", [5, CLASSES])
-def test_gem_has_the_weights_of_the_torch_engine(norm: Norm | None, classes: int | tuple[int, ...]) -> None:
+def test_gem_has_the_weights_of_the_torch_engine(
+    norm: Norm | None, classes: int | tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together_module, "ROWS", 8)
     learners = [gem(cnn(norm, classes).double()) for _ in range(2)]
     plain = learners[1].chosen_engine
     assert isinstance(plain, TorchEngine)
