@@ -44,17 +44,15 @@ class Together:
         self._several = len(heads) > 1
         where = places(weights.module)
         self._layers = [_Layer(block, where) for block in blocks]
-        counts = torch.tensor([head.out_features for head in heads])
-        self._classes = torch.arange(int(counts.max()))
-        weight, bias = (torch.tensor([where[id(of)] for of in all_of]) for all_of in _by_kind(heads))
-        features = torch.arange(heads[0].in_features)
+        sizes = [(where[id(head.weight)], where[id(head.bias)], head.out_features) for head in heads]
+        weight, bias, counts = torch.tensor(sizes, device="cpu").T[:, :, None]
+        classes = torch.arange(int(counts.max()), device="cpu")
+        features = torch.arange(heads[0].in_features, device="cpu")
         # Where each head's weights are in theta. A head with fewer classes than others is continued with whatever
         # follows in theta: these classes get a probability of zero, and so add nothing to any gradient.
-        of_weight = weight[:, None, None] + self._classes[:, None] * len(features) + features
-        self._weight_at = (of_weight % len(self._theta)).to(weights.device)
-        self._bias_at = ((bias[:, None] + self._classes) % len(self._theta)).to(weights.device)
-        self._missing = (self._classes >= counts[:, None]).to(weights.device)
-        self._classes = self._classes.to(weights.device)
+        weight_at = (weight + classes * len(features))[:, :, None] + features
+        tables = (weight_at % len(self._theta), (bias + classes) % len(self._theta), classes >= counts, classes)
+        self._weight_at, self._bias_at, self._missing, self._classes = (one.to(weights.device) for one in tables)
 
     @staticmethod
     def of(weights: Weights, objective: Objective, table: Table) -> "Together | None":
@@ -168,11 +166,6 @@ def _most_patches(blocks: list[Block], image: torch.Size) -> int:
         most = max(most, conv.weight[0].numel() * height * width)
         height, width = height // block.pool, width // block.pool
     return most
-
-
-def _by_kind(heads: list[nn.Linear]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the weights and the biases of output layers."""
-    return [head.weight for head in heads], [head.bias for head in heads]
 
 
 @final
