@@ -24,6 +24,26 @@ PIXELS = 2**10  # the most pixels of an image
 
 
 @final
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Hold a convolution and what follows it.
+
+    Args:
+        conv: The convolution: with biases, zeros as padding, and one group of channels.
+        padding: Its padding in pixels, down and across.
+        norm: The GroupNorm after it, if there is one.
+        relu: Whether a ReLU comes next.
+        pool: Rows and columns of the windows of the max-pooling at the end; 1 if there is none.
+    """
+
+    conv: nn.Conv2d
+    padding: tuple[int, ...]
+    norm: nn.GroupNorm | None
+    relu: bool
+    pool: int
+
+
+@final
 @dataclass(frozen=True)
 class Sizes:
     """Hold the numbers that describe a convolution with the GroupNorm, ReLU and max-pooling after it.
@@ -134,18 +154,62 @@ class ConvNet:
             objective: What steps minimise.
             table: The examples by row.
         """
-        module = weights.module
-        if find_spec("triton") is None or any(hooked(one) for one in module.modules()):
+        if find_spec("triton") is None or weights.dtype != torch.float32 or not _suits(table, weights.device):
             return None
-        plain = isinstance(objective, Supervised) and not objective.by_task and not objective.regression
-        if not plain or getattr(objective, "criterion", None) is not functional.cross_entropy:
-            return None
-        if weights.dtype != torch.float32 or any(not one.requires_grad for one in module.parameters()):
-            return None
-        if next(module.buffers(), None) is not None or not _suits(table, weights.device):
-            return None
-        parts, heads = _parts(module)
-        return _described(parts, heads, tuple(table.shape("x")), _places(module), weights)
+        blocks, heads = blocks_and_heads(weights, objective)
+        return _described(blocks, heads, tuple(table.shape("x")), weights)
+
+
+def blocks_and_heads(weights: Weights, objective: Objective) -> tuple[list[Block], list[nn.Linear]]:
+    """Take a network apart, if it consists of convolutions and a linear layer, or a `MultiHead`, and nothing else.
+
+    Every parameter has to be trained, no module may have hooks or buffers, and the loss has to be cross-entropy.
+
+    Args:
+        weights: The network's weights.
+        objective: What steps minimise.
+
+    Returns:
+        The convolutions with what follows them, and the output layers: one that all tasks share, or one for each task.
+        Both are empty for any other network or objective.
+    """
+    module, nothing = weights.module, (list[Block](), list[nn.Linear]())
+    plain = isinstance(objective, Supervised) and not objective.by_task and not objective.regression
+    if not plain or getattr(objective, "criterion", None) is not functional.cross_entropy:
+        return nothing
+    if any(hooked(one) for one in module.modules()) or next(module.buffers(), None) is not None:
+        return nothing
+    parts, heads = _parts(module)
+    blocks = _blocks(parts)
+    own = sum(p.numel() for one in (*parts, *heads) for p in one.parameters())  # more than there are if layers share
+    trained = own == weights.theta.numel() and all(one.requires_grad for one in module.parameters())
+    return (blocks, heads) if blocks and trained and all(head.bias is not None for head in heads) else nothing
+
+
+def _blocks(parts: list[nn.Module]) -> list[Block]:
+    """Return the convolutions with what follows them; nothing if there is anything else, or no Flatten at the end."""
+    if not parts or type(parts[-1]) is not nn.Flatten or (parts[-1].start_dim, parts[-1].end_dim) != (1, -1):
+        return []
+    starts = [at for at, part in enumerate(parts[:-1]) if type(part) is nn.Conv2d]
+    if not starts or starts[0] != 0:
+        return []
+    found = [_block(parts[start], parts[start + 1 : end]) for start, end in pairwise([*starts, len(parts) - 1])]
+    blocks = [block for block in found if block is not None]
+    return blocks if len(blocks) == len(found) else []
+
+
+def _block(conv: nn.Module, after: Sequence[nn.Module]) -> Block | None:
+    """Return a convolution with what follows it; None at the first thing that is not supported."""
+    if not isinstance(conv, nn.Conv2d) or conv.groups != 1 or conv.padding_mode != "zeros" or conv.bias is None:
+        return None
+    norm = after[0] if after and type(after[0]) is nn.GroupNorm else None
+    left = list(after[norm is not None :])
+    relu = bool(left) and type(left[0]) is nn.ReLU
+    left = left[relu:]
+    pool = _pool(left.pop(0)) if left else 1
+    if left or pool == 0 or isinstance(conv.padding, str) or (norm is not None and not norm.affine):
+        return None
+    return Block(conv, conv.padding, norm, relu, pool)
 
 
 def _suits(table: Table, device: torch.device) -> bool:
@@ -175,8 +239,12 @@ def _flat(module: nn.Module) -> list[nn.Module]:
     return [one for part in module for one in _flat(part)] if type(module) is nn.Sequential else [module]
 
 
-def _places(module: nn.Module) -> dict[int, int]:
-    """Return where each parameter begins in theta, by the parameter's identity."""
+def places(module: nn.Module) -> dict[int, int]:
+    """Return where each parameter begins in theta, by the parameter's identity.
+
+    Args:
+        module: A module whose every parameter is trained.
+    """
     at, found = 0, {}
     for parameter in module.parameters():
         found[id(parameter)] = at
@@ -184,35 +252,26 @@ def _places(module: nn.Module) -> dict[int, int]:
     return found
 
 
-def _described(
-    parts: list[nn.Module], heads: list[nn.Linear], image: tuple[int, ...], places: dict[int, int], weights: Weights
-) -> ConvNet | None:
+def _described(blocks: list[Block], heads: list[nn.Linear], image: tuple[int, ...], weights: Weights) -> ConvNet | None:
     """Describe the network; return None at the first thing that is not supported."""
-    if not heads or not parts or type(parts[-1]) is not nn.Flatten:
-        return None
-    if (parts[-1].start_dim, parts[-1].end_dim) != (1, -1):
-        return None
-    starts = [at for at, part in enumerate(parts[:-1]) if type(part) is nn.Conv2d]
-    if not starts or starts[0] != 0:
-        return None
-    size, layers = image, list[Layer]()
-    for start, end in pairwise([*starts, len(parts) - 1]):
-        found = _layer(parts[start], parts[start + 1 : end], size, places, weights.device)
+    size, layers, where = image, list[Layer](), places(weights.module)
+    for block in blocks:
+        found = _layer(block, size, where, weights.device)
         if found is None:
             return None
         layer, size = found
         layers.append(layer)
+    if len(layers) < 2:
+        return None
     last = layers[-1].sizes
     features = last.outs * last.windows
     outputs = [
-        Head(places[id(head.weight)], places[id(head.bias)], head.out_features)
+        Head(where[id(head.weight)], where[id(head.bias)], head.out_features)
         for head in heads
-        if head.bias is not None and head.in_features == features and head.out_features <= CLASSES
+        if head.in_features == features and head.out_features <= CLASSES
     ]
-    if len(outputs) < len(heads) or len(layers) < 2 or last.outs * last.blocks > FEATURES:
+    if len(outputs) < len(heads) or last.outs * last.blocks > FEATURES:
         return None
-    if sum(p.numel() for module in (*parts, *heads) for p in module.parameters()) != weights.theta.numel():
-        return None  # layers share parameters
     return ConvNet(tuple(layers), tuple(outputs), weights.theta.numel())
 
 
@@ -222,25 +281,17 @@ def power_of_2(number: int) -> int:
 
 
 def _layer(
-    conv: nn.Module, after: Sequence[nn.Module], size: tuple[int, ...], places: dict[int, int], device: torch.device
+    block: Block, size: tuple[int, ...], where: dict[int, int], device: torch.device
 ) -> tuple[Layer, tuple[int, ...]] | None:
     """Describe a convolution and what follows it, for inputs of this size; return also the size of its outputs."""
-    if not isinstance(conv, nn.Conv2d) or conv.groups != 1 or conv.padding_mode != "zeros" or conv.bias is None:
-        return None
-    if isinstance(conv.padding, str) or conv.in_channels != size[0]:
-        return None
-    norm = after[0] if after and type(after[0]) is nn.GroupNorm else None
-    left = list(after[norm is not None :])
-    relu = bool(left) and type(left[0]) is nn.ReLU
-    left = left[relu:]
-    pool = _pool(left.pop(0)) if left else 1
-    if left or pool not in POOLS or (norm is not None and not _fits(norm, conv.out_channels)):
+    conv, norm, relu, pool = block.conv, block.norm, block.relu, block.pool
+    if pool not in POOLS or conv.in_channels != size[0] or (norm is not None and not _fits(norm, conv.out_channels)):
         return None
     _, height, width = size
     rows, columns = (
         (along + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
         for along, padding, dilation, kernel, stride in zip(
-            (height, width), conv.padding, conv.dilation, conv.kernel_size, conv.stride, strict=True
+            (height, width), block.padding, conv.dilation, conv.kernel_size, conv.stride, strict=True
         )
     )
     down, across = rows // pool, columns // pool
@@ -248,16 +299,16 @@ def _layer(
     if min(down, across) < 1 or not small or conv.out_channels != power_of_2(conv.out_channels):
         return None
     pixels = torch.arange(1, height * width + 1, dtype=torch.float64).view(1, 1, height, width)
-    seen = functional.unfold(pixels, conv.kernel_size, conv.dilation, conv.padding, conv.stride)[0].long() - 1
+    seen = functional.unfold(pixels, conv.kernel_size, conv.dilation, block.padding, conv.stride)[0].long() - 1
     seen = seen[:, _numbering(rows, columns, pool)]
     sees = torch.full((len(seen), height * width + 1), -1)  # the last column takes what falls on the padding
     sees.scatter_(1, seen.where(seen >= 0, height * width), torch.arange(seen.shape[1]).expand_as(seen))
     sizes = Sizes(
         ins=conv.in_channels, outs=conv.out_channels, taps=len(seen), pixels=height * width, count=rows * columns,
         window=pool * pool, windows=down * across, relu=relu, groups=norm.num_groups if norm is not None else 0,
-        eps=norm.eps if norm is not None else 0.0, weight=places[id(conv.weight)], bias=places[id(conv.bias)],
-        scale=places[id(norm.weight)] if norm is not None else 0,
-        shift=places[id(norm.bias)] if norm is not None else 0,
+        eps=norm.eps if norm is not None else 0.0, weight=where[id(conv.weight)], bias=where[id(conv.bias)],
+        scale=where[id(norm.weight)] if norm is not None else 0,
+        shift=where[id(norm.bias)] if norm is not None else 0,
     )  # fmt: skip
     layer = Layer(sizes, seen.int().contiguous().to(device), sees[:, :-1].int().contiguous().to(device))
     return layer, (conv.out_channels, down, across)
@@ -275,11 +326,11 @@ def _numbering(rows: int, columns: int, pool: int) -> Tensor:
 
 def _fits(norm: nn.GroupNorm, channels: int) -> bool:
     """Return whether the kernels support this GroupNorm."""
-    return norm.affine and norm.num_channels == channels and norm.num_groups == power_of_2(norm.num_groups)
+    return norm.num_channels == channels and norm.num_groups == power_of_2(norm.num_groups)
 
 
 def _pool(module: nn.Module) -> int:
-    """Return the rows of a pooling window; 0 for anything that the kernels do not support."""
+    """Return the rows of a pooling window; 0 for anything but max-pooling of squares that lie side by side."""
     if type(module) is not nn.MaxPool2d or module.return_indices or module.ceil_mode:
         return 0
     size, step = _pair(module.kernel_size), _pair(module.stride)
