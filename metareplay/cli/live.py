@@ -87,7 +87,7 @@ class Live:
         waits = self._hands is not None and not now.frames
         hints = [self._hands.hint] if self._hands is not None else []
         hints += ["q: leave", *(["any key: begin"] if waits else [])]
-        caption = f"{self._title}, score {now.score}, frame {now.frames} ({'; '.join(hints)})"
+        caption = [f"{self._title}, score {now.score}, frame {now.frames}", "; ".join(hints)]
         if waits or now.end == "lost":
             self._pictures.draw(self._env.picture, caption)
         else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import numpy as np
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from metareplay import environments
 from metareplay._core.checks import check_count, check_rate
@@ -118,17 +119,18 @@ def play(
     if player is not None and player not in PLAYERS:
         raise InputError(f"--player {player}: use one of {', '.join(PLAYERS)}")
     has_terminal = can_show() and has_keyboard()
-    named = str(agent) if agent else player or ("me" if has_terminal and out is None else "greedy")
-    if named == "me" and not has_terminal:
+    if player is None and agent is None:
+        player = "me" if has_terminal and out is None else "greedy"
+    if player == "me" and not has_terminal:
         raise InputError("--player me needs a terminal that shows the game and has a keyboard; use --player greedy")
     if seed is None:
-        seed = int(np.random.default_rng().integers(2**32)) if named == "me" else 0
+        seed = int(np.random.default_rng().integers(2**32)) if player == "me" else 0
     if task is not None:
         difficulty = _difficulty_of(task, chosen, difficulty)
     trained = None if agent is None else load_agent(agent)
     env = _environment(chosen, {"observation": "raw"} if trained is None else trained.options, difficulty)
     env.game.new_state(seed)  # refuses a seed that cannot be used
-    policy = _player(named, env, chosen, seed) if trained is None else trained.policy
+    policy = _player(player, env, chosen, seed) if trained is None else trained.policy
     title = f"{chosen.name}, {chosen.difficulty.replace('_', ' ')} {getattr(env, chosen.difficulty):g}"
     saved = None if out is None else save_pictures(out)
 
@@ -150,10 +152,11 @@ def play(
             if stop.is_set():
                 break
     played = [one for one in found.values() if one.frames]
+    named = player or str(agent)
     if as_json:
         print_json(_document(chosen, env, named, seed, out, played))
     else:
-        print_table(_table(f"{title}, played by {named}, seed {seed}", played))
+        print_table(_table(title, f"player: {named}; seed: {seed}", played))
     if out is not None and played:
         remark(f"pictures: {out}")
 
@@ -179,7 +182,7 @@ def _environment(chosen: Choice, options: Mapping[str, Any], difficulty: float |
     return env
 
 
-def _player(name: str, env: "GameEnv", chosen: Choice, seed: int) -> "Policy":
+def _player(name: str | None, env: "GameEnv", chosen: Choice, seed: int) -> "Policy":
     """Return a player by its name."""
     from metareplay.environments.players import greedy_player, random_player
 
@@ -188,9 +191,9 @@ def _player(name: str, env: "GameEnv", chosen: Choice, seed: int) -> "Policy":
     return greedy_player(env.game) if name == "greedy" else random_player(env.game, seed)
 
 
-def _table(title: str, played: Sequence["Episode"]) -> Table:
+def _table(title: str, caption: str, played: Sequence["Episode"]) -> Table:
     """Make a table with one row per episode."""
-    rows = Table(title=title, title_justify="left")
+    rows = Table(title=title, caption=Text(caption), title_justify="left", caption_justify="left")
     for name in ("episode", "frames", "score", "return"):
         rows.add_column(name, justify="right", no_wrap=True)
     rows.add_column("end", no_wrap=True)

@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import final
 
@@ -59,12 +59,12 @@ class Screen:
         self._due = time.monotonic()
         self._terminal: os.terminal_size | None = None
 
-    def show(self, draw: Draw, caption: str) -> None:
+    def show(self, draw: Draw, caption: Sequence[str]) -> None:
         """Draw a picture, unless its time is over already, and wait until the next one is due.
 
         Args:
             draw: Draws it.
-            caption: A line below it.
+            caption: Lines below it; what is too long for the terminal is cut off.
         """
         self._due += self._seconds
         if time.monotonic() < self._due:
@@ -75,19 +75,20 @@ class Screen:
         elif left < -_LATE:
             self.restart()
 
-    def draw(self, draw: Draw, caption: str) -> None:
+    def draw(self, draw: Draw, caption: Sequence[str]) -> None:
         """Draw a picture at once.
 
         Args:
             draw: Draws it.
-            caption: A line below it.
+            caption: Lines below it; what is too long for the terminal is cut off.
         """
         terminal = shutil.get_terminal_size()
-        height, width = fitting(self._size, terminal.lines - 2, terminal.columns)
+        height, width = fitting(self._size, terminal.lines - len(caption), terminal.columns)
         lines = half_blocks(draw((height, width)), "24-bit" if shown.color_system == "truecolor" else "256")
         start = _HOME if terminal == self._terminal else _CLEAR + _HOME
         self._terminal = terminal
-        _write(start + "\n".join(lines) + f"\n{caption[: terminal.columns - 1]}{_CLEAR_LINE}")
+        lines += [line[: terminal.columns - 1] + _CLEAR_LINE for line in caption]
+        _write(start + "\n".join(lines))
 
     def restart(self) -> None:
         """Count the time of the next picture from now on."""

@@ -17,7 +17,8 @@ def asked_to_stop() -> Iterator[Event]:
     Nothing is interrupted by it, so that files are written to their end and the terminal is put back in order.
     """
     asked = Event()
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    found = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: handler for number, handler in found.items() if handler != signal.SIG_IGN}  # nohup ignores some
 
     def restore() -> None:
         """Let the signals do what they did before."""
@@ -29,7 +30,7 @@ def asked_to_stop() -> Iterator[Event]:
         asked.set()
         restore()
 
-    for number in SIGNALS:
+    for number in before:
         signal.signal(number, ask)
     try:
         yield asked

@@ -150,10 +150,13 @@ def _is_installed(package: str) -> bool:
 
 def _checked(path: Path) -> AbstractContextManager[Add]:
     """Return what writes to a path, or refuse a path that is something else already."""
+    above = next((parent for parent in path.parents if parent.exists()), Path())
+    if not above.is_dir():
+        raise InputError(f"cannot write {path}: {above} is a file; choose another place")
     if path.suffix.lower() == ".gif":
         if path.is_dir():
             raise InputError(f"{path} is a folder; give the name of a file")
-        if path.exists() and path.open("rb").read(4) not in (b"GIF8", b""):
+        if path.exists() and not _is_gif(path):
             raise InputError(f"{path} exists and is no GIF; choose another name")
         return gif_file(path)
     if path.is_dir():
@@ -164,6 +167,12 @@ def _checked(path: Path) -> AbstractContextManager[Add]:
     elif path.suffix:
         raise InputError(f"{path}: give a name that ends in .gif, or a folder, whose name has no point in it")
     return png_folder(path)
+
+
+def _is_gif(path: Path) -> bool:
+    """Return whether a file is a GIF, or empty."""
+    with path.open("rb") as file:
+        return file.read(4) in (b"GIF8", b"")
 
 
 def _difference(before: Picture | None, picture: Picture) -> tuple[int, int, int, int]:
