@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from threading import Event
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM) if sys.platform == "win32" else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+if sys.platform != "win32":
+    SIGNALS.append(signal.SIGHUP)
 
 
 @contextmanager
