@@ -22,7 +22,7 @@ class DataError(MetareplayError):
 
 
 class PicturesMissingError(MetareplayError):
-    """Raised where a picture cannot be drawn because matplotlib is not installed."""
+    """Raised where a picture cannot be drawn because matplotlib or Pillow is not installed."""
 
 
 class GymnasiumMissingError(MetareplayError):

@@ -11,6 +11,7 @@ from metareplay.cli.console import fail, remark, shown
 from metareplay.cli.data import data_app
 from metareplay.cli.demo import demo
 from metareplay.cli.paper import paper
+from metareplay.cli.play import play
 from metareplay.cli.run import run_command
 from metareplay.errors import MetareplayError
 
@@ -36,7 +37,7 @@ def make_app(words: list[str]) -> typer.Typer:
         rich_markup_mode=None,
     )
     app.command("run")(run_command(words))
-    for command in (demo, paper, bench):
+    for command in (demo, paper, bench, play):
         app.command()(command)
     app.add_typer(data_app, name="data")
     app.command()(version)

@@ -114,11 +114,25 @@ class GameEnv(gymnasium.Env[Array, np.int64 | int], ABC):
         if self.render_mode is None:
             gymnasium.logger.warn('nothing to render: make the environment with render_mode="rgb_array"')
             return None
-        picture = self._picture()
         if self._window is None:
-            return picture
-        self._window.show(picture)
+            return self.picture()
+        self._window.show(self.picture())
         return None
+
+    def picture(self, size: tuple[int, int] | None = None) -> NDArray[np.uint8]:
+        """Return the picture in colours, of shape (height, width, 3).
+
+        Args:
+            size: The height and width; by default the game's own, enlarged in whole steps.
+        """
+        if size is None:
+            height, width = self.game.size
+            times = max(1, TALL // height)
+            size = times * height, times * width
+        channels = np.empty((3, *size), np.uint8)
+        for channel, shades in zip(channels, self.game.colours.T, strict=True):
+            play.draw(self._playing(), channel, np.ascontiguousarray(shades))
+        return np.ascontiguousarray(channels.transpose(1, 2, 0))
 
     def close(self) -> None:
         """Close the window, if there is one."""
@@ -179,16 +193,7 @@ class GameEnv(gymnasium.Env[Array, np.int64 | int], ABC):
     def _show(self) -> None:
         """Show the picture, if there is a window."""
         if self._window is not None:
-            self._window.show(self._picture())
-
-    def _picture(self) -> Array:
-        """Return the picture in colours, enlarged."""
-        height, width = self.game.size
-        times = max(1, TALL // height)
-        channels = np.empty((3, times * height, times * width), np.uint8)
-        for channel, shades in zip(channels, self.game.colours.T, strict=True):
-            play.draw(self._playing(), channel, np.ascontiguousarray(shades))
-        return np.ascontiguousarray(channels.transpose(1, 2, 0))
+            self._window.show(self.picture())
 
 
 @final
