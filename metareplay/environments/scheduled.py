@@ -1,8 +1,11 @@
 """An environment with a parameter that changes every so many frames, which the agent is not told."""
 
+from collections.abc import Mapping
 from typing import Any, TypeVar, final
 
 import gymnasium
+import numpy as np
+from numpy.typing import NDArray
 
 from metareplay._core.checks import whole
 from metareplay.environments.schedule import Schedule
@@ -72,6 +75,26 @@ class ScheduledEnv(gymnasium.Wrapper[Observation, Action, Observation, Action]):
         self._change()
         self.frame += 1
         return self.env.step(action)
+
+    def snapshot(self) -> dict[str, NDArray[Any]]:
+        """Return everything that the future depends on, to be passed to `restore`."""
+        return {**self._resumable().snapshot(), "frame": np.array(self.frame)}
+
+    def restore(self, snapshot: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a snapshot, exactly as the environment did from which it was taken.
+
+        Args:
+            snapshot: What `snapshot` returned, in an environment with the same settings.
+        """
+        self._resumable().restore({name: value for name, value in snapshot.items() if name != "frame"})
+        self.frame, self._task = int(snapshot["frame"]), None
+
+    def _resumable(self) -> Any:
+        """Return the environment whose snapshots this one adds to."""
+        if not hasattr(self.env, "snapshot"):
+            name = type(self.env.unwrapped).__name__
+            raise InputError(f"{name} cannot go on where it was: give it snapshot() and restore()")
+        return self.env
 
     def _change(self) -> None:
         """Set the parameter if the next frame belongs to another task."""

@@ -17,13 +17,14 @@ from metareplay.streams import ManyPermutations, Omniglot, Permutations, Rotatio
 
 
 def name_of(kind: type) -> str:
-    """Return the name of a class on the command line.
+    """Return the name of a class on the command line, where a class may say it itself as `command_name`.
 
-    >>> from metareplay import ERTasks, MERCurrentRate
-    >>> name_of(ERTasks), name_of(MERCurrentRate)
-    ('er-tasks', 'mer-current-rate')
+    >>> from metareplay import DQNMER, ERTasks, MERCurrentRate
+    >>> name_of(ERTasks), name_of(MERCurrentRate), name_of(DQNMER)
+    ('er-tasks', 'mer-current-rate', 'dqn-mer')
     """
-    return re.sub(r"(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])", "-", kind.__name__).lower()
+    said: str | None = getattr(kind, "command_name", None)
+    return said or re.sub(r"(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])", "-", kind.__name__).lower()
 
 
 def _by_name(kinds: Iterable[type]) -> dict[str, Any]:

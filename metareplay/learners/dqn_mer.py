@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from metareplay._core.checks import check_count, check_share
 from metareplay._core.plan import Plan, Rates
@@ -64,6 +64,8 @@ class DQNMER(QLearner):
     >>> agent.seen, len(agent.memory)
     (5, 5)
     """
+
+    command_name: ClassVar[str] = "dqn-mer"
 
     beta: float = 1.0
     gamma: float = 0.3

@@ -88,10 +88,10 @@ def _norm(norm: Norm | None) -> list[nn.Module]:
     return [nn.GroupNorm(GROUPS, FILTERS) if norm == "group" else nn.BatchNorm2d(FILTERS)]
 
 
-def nature_cnn(seed: int = 0, *, actions: int = 3, frames: int = 4) -> nn.Sequential:
+def nature_cnn(seed: int = 0, *, actions: int = 3, frames: int = 4, size: int = 84) -> nn.Sequential:
     """Make the network of Mnih et al. (2015) for Atari games: three convolutions and a layer of 512 units.
 
-    Inputs are the last frames of a game, of shape (frames, 84, 84).
+    Inputs are the last frames of a game, of shape (frames, size, size).
 
     >>> import torch
     >>> nature_cnn(actions=6)(torch.zeros(2, 4, 84, 84)).shape
@@ -100,15 +100,19 @@ def nature_cnn(seed: int = 0, *, actions: int = 3, frames: int = 4) -> nn.Sequen
     Args:
         seed: Decides the first weights, Glorot uniform with zero biases.
         actions: The number of outputs, one value per action.
-        frames: How many frames of 84x84 pixels one input has.
+        frames: How many frames one input has.
+        size: Pixels on each side of a frame, at least 36.
     """
     check_count("actions", actions, "a network needs at least one output")
     check_count("frames", frames, "an input has at least one frame")
+    if size < 36:
+        raise InputError(f"size={size}: three convolutions need frames of at least 36x36 pixels")
+    left = ((size - 8) // 4 + 1 - 4) // 2 + 1 - 2  # pixels on each side after the three convolutions
     first, second, third = (
         undrawn(nn.Conv2d, *sizes) for sizes in ((frames, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1))
     )
     net = nn.Sequential(
         first, nn.ReLU(), second, nn.ReLU(), third, nn.ReLU(),
-        nn.Flatten(), linear(3136, 512), nn.ReLU(), linear(512, actions),
+        nn.Flatten(), linear(64 * left**2, 512), nn.ReLU(), linear(512, actions),
     )  # fmt: skip
     return glorot(net, seed)

@@ -1,0 +1,95 @@
+"""Evaluation of an agent: it plays several episodes of every task and learns nothing."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, final
+
+import numpy as np
+
+from metareplay._core.checks import check_count
+from metareplay.errors import InputError
+from metareplay.learners.q_learner import QLearner
+
+if TYPE_CHECKING:
+    import gymnasium
+
+Scores = list[list[float]]  # of each task, of each episode
+Environment: TypeAlias = "gymnasium.Env[Any, Any]"
+
+
+@final
+@dataclass(frozen=True)
+class Evaluation:
+    """Let an agent play every task with the best actions that it knows.
+
+    A score is what the environment calls `info["score"]`, if it does, and otherwise the sum of the rewards. An episode
+    that does not end is broken off: a perfect player would go on for ever.
+
+    Args:
+        tasks: For each task a function that makes its environment.
+        episodes: How many episodes of each task to play.
+        cap: The most frames of an episode.
+        every: After how many frames of learning to evaluate.
+        seed: The first episode of each task begins with this seed, the next with the next one. They are the same
+            whenever the agent is evaluated.
+    """
+
+    tasks: Sequence[Callable[[], Environment]]
+    episodes: int = 10
+    cap: int = 1500
+    every: int = 5000
+    seed: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense."""
+        if not len(self.tasks):
+            raise InputError("tasks is empty: give at least one function that makes an environment")
+        check_count("episodes", self.episodes, "a score needs at least one episode")
+        check_count("cap", self.cap, "an episode has at least one frame")
+        check_count("every", self.every, "there is at least one frame between evaluations")
+
+    def settings(self) -> dict[str, int]:
+        """Return everything but the environments, for records."""
+        told = {"episodes": self.episodes, "cap": self.cap, "every": self.every, "seed": self.seed}
+        return {"tasks": len(self.tasks), **told}
+
+    def scores(self, agent: QLearner) -> Scores:
+        """Return the score of each episode of each task.
+
+        Args:
+            agent: The agent, which is left as it is.
+        """
+        games = [_Game(make(), self.seed + episode) for make in self.tasks for episode in range(self.episodes)]
+        try:
+            for _ in range(self.cap):
+                playing = [game for game in games if not game.over]
+                if not playing:
+                    break
+                actions = agent.predict(np.stack([game.seen for game in playing])).tolist()
+                for game, action in zip(playing, actions, strict=True):
+                    game.play(action)
+        finally:
+            for game in games:
+                game.env.close()
+        found = [game.score for game in games]
+        return [found[at : at + self.episodes] for at in range(0, len(found), self.episodes)]
+
+
+@final
+class _Game:
+    """Play one episode.
+
+    Args:
+        env: The environment.
+        seed: Decides what it draws.
+    """
+
+    def __init__(self, env: Environment, seed: int) -> None:
+        self.env, self.over, self.score = env, False, 0.0
+        self.seen, _ = env.reset(seed=seed)
+
+    def play(self, action: int) -> None:
+        """Play one frame."""
+        self.seen, reward, terminated, truncated, info = self.env.step(action)
+        self.score = float(info["score"]) if "score" in info else self.score + float(reward)
+        self.over = terminated or truncated

@@ -1,0 +1,202 @@
+"""The record of an agent's run: what was run and its scores on every task, as a small JSON file."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from metareplay.experiments.base import FORMAT, BaseRecord, check_format
+from metareplay.experiments.record import now, versions
+from metareplay.rl.evaluation import Evaluation, Scores
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GameIdentity:
+    """Say what an agent's run is. Runs with the same identity are the same run.
+
+    Args:
+        learner: The name of the agent's class.
+        settings: Its options, as plain JSON values; the engine is not part of the identity.
+        model: The Q-network in one line.
+        game: The environment, its changes and how the agent is evaluated, as plain JSON values.
+    """
+
+    learner: str
+    settings: dict[str, Any]
+    model: str
+    game: dict[str, Any]
+
+    @staticmethod
+    def of(
+        learner: str,
+        settings: dict[str, Any],
+        model: str,
+        world: Mapping[str, Any],
+        *,
+        frames: int,
+        seed: int,
+        evaluation: Evaluation | None,
+    ) -> "GameIdentity":
+        """Describe a run.
+
+        Args:
+            learner: The name of the agent's class.
+            settings: Its options.
+            model: The Q-network in one line.
+            world: The environment and its changes, as plain JSON values.
+            frames: How many frames are played.
+            seed: The seed of the environment.
+            evaluation: How the agent is evaluated.
+        """
+        exam = {} if evaluation is None else {"evaluation": evaluation.settings()}
+        game = {**world, "total_frames": frames, "game_seed": seed, **exam}
+        return GameIdentity(learner=learner, settings=settings, model=model, game=game)
+
+    @property
+    def key(self) -> str:
+        """A short hash of everything that the identity says."""
+        settings = {name: value for name, value in self.settings.items() if name != "engine"}
+        what = [self.learner, settings, self.model, self.game]
+        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GameRecord(BaseRecord):
+    """Hold the settings and the scores of one finished run of an agent.
+
+    Args:
+        learner: The name of the agent's class.
+        settings: Its options.
+        model: The Q-network in one line.
+        game: The environment, its changes and how the agent is evaluated.
+        seed: The agent's seed.
+        engine: Which engine did the arithmetic.
+        frames: After how many frames the agent was evaluated each time.
+        scores: For each evaluation, for each task, the score of each episode.
+        episodes: How many episodes ended while it learned.
+        weights: The SHA-256 hash of the final weights; equal runs have the same weights, bit for bit.
+        seconds: The time spent on playing and learning, and on evaluating.
+        versions: The versions of the software, and the machine.
+        date: When the run ended.
+    """
+
+    kind: ClassVar[str] = "game"
+
+    learner: str
+    settings: dict[str, Any]
+    model: str
+    game: dict[str, Any]
+    seed: int
+    engine: str
+    frames: list[int]
+    scores: list[Scores]
+    episodes: int
+    weights: str
+    seconds: dict[str, float]
+    versions: dict[str, str]
+    date: str
+
+    @staticmethod
+    def of(
+        identity: GameIdentity,
+        *,
+        seed: int,
+        engine: str,
+        frames: list[int],
+        scores: list[Scores],
+        episodes: int,
+        theta: Tensor,
+        seconds: dict[str, float],
+    ) -> "GameRecord":
+        """Make the record of a run that has finished now.
+
+        Args:
+            identity: What was run.
+            seed: The agent's seed.
+            engine: Which engine did the arithmetic.
+            frames: After how many frames the agent was evaluated each time.
+            scores: For each evaluation, for each task, the score of each episode.
+            episodes: How many episodes ended while it learned.
+            theta: The final weights.
+            seconds: The time spent on playing and learning, and on evaluating.
+        """
+        device = {"gpu": torch.cuda.get_device_name(theta.device)} if theta.is_cuda else {}
+        theta = theta.detach().cpu().contiguous()
+        return GameRecord(
+            learner=identity.learner,
+            settings=identity.settings,
+            model=identity.model,
+            game=identity.game,
+            seed=seed,
+            engine=engine,
+            frames=list(frames),
+            scores=scores,
+            episodes=episodes,
+            weights=hashlib.sha256(theta.view(torch.uint8).numpy().tobytes()).hexdigest(),
+            seconds={name: round(value, 3) for name, value in seconds.items()},
+            versions=versions() | device,
+            date=now(),
+        )
+
+    @property
+    def means(self) -> NDArray[np.float64]:
+        """The mean score over the episodes, of shape (evaluations, tasks)."""
+        return np.array([[np.mean(of_task) for of_task in one] for one in self.scores])
+
+    @property
+    def final(self) -> NDArray[np.float64]:
+        """The mean score on each task at the end."""
+        found: NDArray[np.float64] = self.means[-1]
+        return found
+
+    @property
+    def final_mean(self) -> float:
+        """The mean over all tasks of the scores at the end."""
+        return float(self.final.mean())
+
+    @property
+    def forgetting(self) -> NDArray[np.float64]:
+        """How far each task's score at the end is below its best one at any time."""
+        found: NDArray[np.float64] = self.means.max(axis=0) - self.final
+        return found
+
+    @property
+    def average(self) -> float:
+        """The mean over all evaluations and tasks: the area under the curves."""
+        return float(self.means[1:].mean()) if len(self.means) > 1 else self.final_mean
+
+    @property
+    def identity(self) -> GameIdentity:
+        """What was run."""
+        return GameIdentity(learner=self.learner, settings=self.settings, model=self.model, game=self.game)
+
+    @property
+    def key(self) -> str:
+        """A short hash of what was run, which does not depend on the results."""
+        return self.identity.key
+
+    @property
+    def name(self) -> str:
+        """The name of its file: <learner>-<game>-seed<seed>-<key>."""
+        return f"{self.learner}-{self.game.get('game', 'own')}-seed{self.seed}-{self.key}"
+
+    def to_json(self, *, compact: bool = False) -> dict[str, Any]:
+        """Return plain JSON values: the final scores, then everything else."""
+        del compact
+        parts = {one.name: getattr(self, one.name) for one in fields(self)}
+        final = [round(value, 3) for value in self.final.tolist()]
+        return {"format": FORMAT, "kind": self.kind, "key": self.key, "final": final, **parts}
+
+    @classmethod
+    def from_json(cls, parts: dict[str, Any]) -> Self:
+        """Make a record from what `to_json` returned."""
+        check_format(parts, cls.kind)
+        return cls(**{one.name: parts[one.name] for one in fields(cls)})

@@ -1,0 +1,31 @@
+"""Settings of agents for the two games: what the paper prints, and what we found where its numbers do not learn."""
+
+from typing import Any, Final
+
+PUBLISHED: Final[dict[str, dict[str, Any]]] = {
+    "dqn": {"lr": 1e-4, "k": 17, "optimizer": "sgd"},
+    "dqn-mer": {"lr": 1e-4, "beta": 1.0, "gamma": 0.3, "s": 1, "k": 17, "optimizer": "sgd"},
+}
+
+# What the paper leaves open, the same for every agent, and the rates, searched for each agent with the same effort.
+COMMON: Final[dict[str, dict[str, Any]]] = {
+    "catcher": {"target_every": 100},
+    "flappy-bird": {"target_every": 500, "epsilon_end": 0.02, "reward_clip": 1.0},
+}
+TUNED: Final[dict[tuple[str, str, str], dict[str, Any]]] = {  # by learner, game and what is observed
+    ("dqn", "catcher", "state"): {"lr": 3e-4, "optimizer": "adam"},
+    ("dqn-mer", "catcher", "state"): {"lr": 0.015},
+    ("dqn", "flappy-bird", "state"): {"lr": 3e-4, "optimizer": "adam"},
+    ("dqn-mer", "flappy-bird", "state"): {"lr": 1e-4, "optimizer": "adam"},
+}
+
+
+def settings(learner: str, game: str, observation: str) -> dict[str, Any]:
+    """Return the settings of an agent for a game: the paper's, with what we found put in their place.
+
+    Args:
+        learner: "dqn" or "dqn-mer".
+        game: "catcher" or "flappy-bird".
+        observation: What is observed: "pixels" or "state".
+    """
+    return PUBLISHED.get(learner, {}) | COMMON.get(game, {}) | TUNED.get((learner, game, observation), {})

@@ -1,0 +1,266 @@
+"""Training of an agent: it plays, learns and is evaluated from time to time; the end is a record."""
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol, cast, final, runtime_checkable
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
+from numpy.typing import NDArray
+
+from metareplay._core.checks import check_count
+from metareplay._core.files import exists
+from metareplay.errors import InputError, MetareplayError
+from metareplay.experiments.base import BaseRun, Progress
+from metareplay.experiments.identity import describe
+from metareplay.learners import checkpoint as checkpoints
+from metareplay.learners.input_checks import one_line
+from metareplay.learners.q_learner import QLearner
+from metareplay.rl.evaluation import Environment, Evaluation, Scores
+from metareplay.rl.game_record import GameIdentity, GameRecord
+
+SAVE_EVERY = 20.0  # seconds between checkpoints
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """Let an environment go on exactly where it was."""
+
+    def snapshot(self) -> dict[str, NDArray[Any]]:
+        """Return everything that its future depends on."""
+
+    def restore(self, snapshot: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a snapshot.
+
+        Args:
+            snapshot: What `snapshot` returned.
+        """
+
+
+def train(
+    agent: QLearner,
+    env: Environment,
+    frames: int,
+    *,
+    evaluation: Evaluation | None = None,
+    about: Mapping[str, Any] | None = None,
+    checkpoint: str | Path | None = None,
+) -> GameRecord:
+    """Let an agent play and learn, evaluate it from time to time, and return the record.
+
+    Args:
+        agent: An agent that has not learned anything yet.
+        env: Any Gymnasium environment with discrete actions.
+        frames: How many frames to play.
+        evaluation: How the agent is evaluated; None for not at all.
+        about: What to write into the record about the environment.
+        checkpoint: Save the run at this path from time to time, and continue from there if the file exists. The
+            environment needs `snapshot()` and `restore()` for that. A run that was killed and started again ends with
+            the same weights and scores, bit for bit.
+    """
+    work = Training(agent, env, frames, evaluation=evaluation, about=about, checkpoint=checkpoint)
+    for _ in work.steps():
+        pass
+    return work.record()
+
+
+@final
+class Training(BaseRun[GameRecord]):
+    """Train an agent and be watched: iterate over `steps`, then ask for the `record`.
+
+    Args:
+        agent: An agent that has not learned anything yet.
+        env: Any Gymnasium environment with discrete actions.
+        frames: How many frames to play.
+        evaluation: How the agent is evaluated; None for not at all.
+        about: What to write into the record about the environment.
+        checkpoint: Save the run at this path from time to time, and continue from there if the file exists.
+        seed: Decides what the environment draws; None for the agent's seed.
+    """
+
+    def __init__(
+        self,
+        agent: QLearner,
+        env: Environment,
+        frames: int,
+        *,
+        evaluation: Evaluation | None = None,
+        about: Mapping[str, Any] | None = None,
+        checkpoint: str | Path | None = None,
+        seed: int | None = None,
+    ) -> None:
+        check_count("frames", frames, "an agent plays at least one frame")
+        check_spaces(env)
+        self.agent, self.env, self.frames, self.evaluation = agent, env, frames, evaluation
+        self.path = Path(checkpoint) if checkpoint is not None else None
+        if self.path is not None and not isinstance(self._resumable(), Resumable):
+            raise InputError(
+                f"{type(env.unwrapped).__name__} cannot go on where it was: give it snapshot() and restore(), or leave "
+                f"the checkpoint out"
+            )
+        self._seed = agent.seed if seed is None else seed
+        self.identity = GameIdentity.of(
+            type(agent).__name__,
+            agent.settings(),
+            describe(agent.model),
+            about or {"game": env.spec.id if env.spec is not None else type(env.unwrapped).__name__},
+            frames=frames,
+            seed=self._seed,
+            evaluation=evaluation,
+        )
+        self._seen: Any = None  # the latest observation
+        self._measured: list[Scores] = []
+        self._at: list[int] = []
+        self._seconds = {"learn": 0.0, "evaluate": 0.0}
+        self._chunk = 16  # frames to play before progress is reported again
+
+    @property
+    def key(self) -> str:
+        """The key that the record will have."""
+        return self.identity.key
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks the agent is evaluated on."""
+        return len(self.evaluation.tasks) if self.evaluation is not None else 1
+
+    @property
+    def trained(self) -> QLearner:
+        """The agent."""
+        return self.agent
+
+    def steps(self) -> Iterator[Progress]:
+        """Play, learn and evaluate step by step; each step says how far the run has come."""
+        if self.path is not None and exists(self.path):
+            self._restore(self.path)
+        elif self.agent.seen:
+            raise InputError(f"this agent has already seen {self.agent.seen} frames: give train a new one")
+        else:
+            self._seen, _ = self._ask(lambda: self.env.reset(seed=self._seed))
+            self.save()  # so that a path that cannot be written is noticed before the work
+        saved = time.monotonic()
+        while True:
+            if self._due():
+                yield self._progress("evaluating")
+                self._evaluate()
+            if self.agent.seen >= self.frames:
+                break
+            self._play()
+            if time.monotonic() - saved > SAVE_EVERY:
+                self.save()
+                saved = time.monotonic()
+            yield self._progress("learning")
+        self.save()
+
+    def record(self) -> GameRecord:
+        """Return the record: what was run, and the scores."""
+        return GameRecord.of(
+            self.identity,
+            seed=self.agent.seed,
+            engine=self.agent.chosen_engine.name,
+            frames=self._at,
+            scores=self._measured,
+            episodes=self.agent.episodes,
+            theta=self.agent.weights.theta,
+            seconds=self._seconds,
+        )
+
+    def _play(self) -> None:
+        """Play some frames, for about half a second, so that progress is shown and Ctrl-C is noticed."""
+        start = time.perf_counter()
+        every = self.evaluation.every if self.evaluation is not None else self.frames
+        ahead = min(self.frames, (self.agent.seen // every + 1) * every) - self.agent.seen
+        for _ in range(min(self._chunk, ahead)):
+            self._play_frame()
+        took = time.perf_counter() - start
+        self._seconds["learn"] += took
+        self._chunk = 2 * self._chunk if took < 0.25 else max(1, self._chunk // 2) if took > 1 else self._chunk
+
+    def _play_frame(self) -> None:
+        """Act, look at what happens, and learn from it."""
+        action = self.agent.act(self._seen)
+        following, reward, terminated, truncated, _ = self._ask(lambda: self.env.step(action))
+        self.agent.observe(self._seen, action, reward, following, terminated, truncated)
+        over = terminated or truncated
+        self._seen = self._ask(self.env.reset)[0] if over else following
+
+    def _ask(self, question: Any) -> Any:
+        """Ask the environment; an error that it raises is told in one line, and nothing learned is lost."""
+        try:
+            return question()
+        except MetareplayError:
+            raise
+        except Exception as error:
+            if self.agent.seen:
+                self.save()
+            raise MetareplayError(
+                f"{type(self.env.unwrapped).__name__} failed at frame {self.agent.seen}: "
+                f"{type(error).__name__}: {one_line(error)}"
+            ) from error
+
+    def _due(self) -> bool:
+        """Return whether the agent must be evaluated now."""
+        if self.evaluation is None or (self._at and self._at[-1] == self.agent.seen):
+            return False
+        return self.agent.seen % self.evaluation.every == 0 or self.agent.seen >= self.frames
+
+    def _evaluate(self) -> None:
+        assert self.evaluation is not None, "_due has looked"
+        start = time.perf_counter()
+        self._measured.append(self.evaluation.scores(self.agent))
+        self._at.append(self.agent.seen)
+        self._seconds["evaluate"] += time.perf_counter() - start
+
+    def _progress(self, doing: Any) -> Progress:
+        latest = [f"{np.mean(of_task):.0f}" for of_task in self._measured[-1]] if self._measured else []
+        remark = f"scores {' '.join(latest)}" if latest else ""
+        finished = self.agent.seen * self.tasks // self.frames
+        return Progress(doing, finished, self.agent.seen, self.frames, remark)
+
+    def _resumable(self) -> Any:
+        """Return the environment, or the wrapped one, that can take snapshots."""
+        env: Any = self.env
+        while isinstance(env, (OrderEnforcing, PassiveEnvChecker)):  # which Gymnasium puts around what it makes
+            env = env.env
+        return env
+
+    def save(self) -> None:
+        """Write the checkpoint, if the run has one."""
+        if self.path is None:
+            return
+        world = cast(Resumable, self._resumable()).snapshot()
+        measured = {f"world.{name}": torch.from_numpy(np.array(value)) for name, value in world.items()}
+        measured["seen"] = torch.from_numpy(np.array(self._seen))
+        state = {"scores": self._measured, "at": self._at, "seconds": self._seconds}
+        checkpoints.save(self.agent, self.path, {"run": state, "settings": self._settings()}, measured)
+
+    def _restore(self, path: Path) -> None:
+        extra, measured = checkpoints.restore(self.agent, path, self._settings())
+        state = extra["run"]
+        self._measured, self._at, self._seconds = state["scores"], state["at"], dict(state["seconds"])
+        self.env.reset(seed=self._seed)
+        world = {name.removeprefix("world."): v.numpy() for name, v in measured.items() if name.startswith("world.")}
+        cast(Resumable, self._resumable()).restore(world)
+        self._seen = measured["seen"].numpy()
+
+    def _settings(self) -> dict[str, object]:
+        """Return what a resumed run must have in common with the saved one, besides the agent."""
+        return {f"game.{name}": value for name, value in self.identity.game.items()}
+
+
+def check_spaces(env: Environment) -> None:
+    """Raise InputError for an environment that an agent cannot play.
+
+    Args:
+        env: The environment.
+    """
+    if not isinstance(env, gymnasium.Env):
+        raise InputError(f"env is a {type(env).__name__}: use a Gymnasium environment")
+    name, actions, seen = type(env.unwrapped).__name__, env.action_space, env.observation_space
+    if not isinstance(actions, gymnasium.spaces.Discrete) or int(actions.start) != 0:
+        raise InputError(f"{name} has the action space {actions}: use one with discrete actions 0, 1, 2, ...")
+    if not isinstance(seen, gymnasium.spaces.Box):
+        raise InputError(f"{name} has the observation space {seen}: use one of arrays (a Box)")
