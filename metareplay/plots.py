@@ -1,5 +1,6 @@
 """Pictures of records."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,6 +9,7 @@ import numpy as np
 from metareplay._core.files import write_atomically
 from metareplay.errors import MetareplayError, PicturesMissingError
 from metareplay.experiments.record import Record
+from metareplay.rl.game_record import GameRecord
 
 RARE: Final = 1e-4  # smaller shares of dot products are not shown
 LINEAR: Final = 0.001  # up to this size dot products are shown on a linear scale, above it on a logarithmic scale
@@ -35,6 +37,49 @@ def plot_tasks(records: dict[str, Record], path: Path, title: str) -> None:
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(frameon=False, loc="outside lower center", ncols=(len(records) + 3) // 2)
+    save_figure(figure, path)
+
+
+def plot_scores(records: dict[str, list[GameRecord]], path: Path, title: str, tasks: Sequence[int] = ()) -> None:
+    """Draw the score on each task over the frames played, one panel per task, for each agent.
+
+    Lines are means over seeds, bands one standard deviation to both sides; vertical lines are changes of the task, and
+    a panel is grey while its own task is played.
+
+    Args:
+        records: The records of the seeds of each agent, by name; all of the same game and order.
+        path: The picture to write; its ending says in which format.
+        title: Its title.
+        tasks: The tasks to show, counted from 1; all of them if none is named.
+    """
+    first = next(iter(records.values()))[0]
+    chosen = [task - 1 for task in tasks] or list(range(len(first.final)))
+    columns = min(3, len(chosen))
+    figure = new_figure(1 + 4 * columns, 0.8 + 2.9 * -(-len(chosen) // columns))
+    panels = figure.subplots(-(-len(chosen) // columns), columns, squeeze=False).ravel()
+    for axes, task in zip(panels, chosen, strict=False):
+        for number, (name, of_agent) in enumerate(records.items()):
+            frames, scores = np.array(of_agent[0].frames) / 1000, np.stack([one.means[:, task] for one in of_agent])
+            mean, std = scores.mean(axis=0), scores.std(axis=0, ddof=1) if len(scores) > 1 else None
+            axes.plot(frames, mean, color=f"C{number}", linewidth=1.8, label=name)
+            if std is not None:
+                axes.fill_between(frames, mean - std, mean + std, color=f"C{number}", alpha=0.18, linewidth=0)
+        for start, end, played in first.stretches():
+            if played == task:
+                axes.axvspan(start / 1000, end / 1000, color="grey", alpha=0.15, linewidth=0)
+            if start:
+                axes.axvline(start / 1000, color="black", linewidth=0.6, alpha=0.5)
+        axes.set_title(f"task {task + 1}", fontsize=10)
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in panels[len(chosen) :]:
+        axes.set_visible(False)
+    figure.suptitle(title)
+    figure.supxlabel("thousand frames played", fontsize=10)
+    figure.supylabel("score", fontsize=10)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=len(labels))
     save_figure(figure, path)
 
 

@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from metareplay.errors import InputError
+import numpy as np
+import torch
+
+from metareplay.rl.agent_file import read_agent
 
 if TYPE_CHECKING:
     from metareplay.environments.players import Policy
@@ -23,9 +26,17 @@ class Agent(NamedTuple):
 
 
 def load_agent(path: Path) -> Agent:
-    """Return the trained agent of a checkpoint.
+    """Return the trained agent of a file that `metareplay run` wrote.
 
     Args:
-        path: The checkpoint.
+        path: The file, *.agent.
     """
-    raise InputError(f"--agent {path}: trained agents cannot be loaded yet; use --player greedy, random or me")
+    experiment, model = read_agent(path)
+
+    def best(observation: Any) -> int:
+        """Choose the action with the largest value."""
+        x = torch.from_numpy(np.asarray(observation))[None]
+        with torch.no_grad():
+            return int(model(x.float() / 255 if x.dtype == torch.uint8 else x)[0].argmax())
+
+    return Agent(best, experiment.environment_options)

@@ -10,18 +10,18 @@ import typer
 
 from metareplay.experiments.experiment import NOT_OPTIONS
 from metareplay.experiments.names import name_of
-from metareplay.learners import Learner
+from metareplay.learners import TableLearner
 from metareplay.learners.predictor import option_types
 
 NOT_TYPED = {"loss", "regression"}  # options that cannot be given as a word, or make no sense on these streams
 
 
-def option_names(kind: type[Learner]) -> list[str]:
+def option_names(kind: type[TableLearner]) -> list[str]:
     """Return the fields of a learner that are options of the command line."""
     return [one.name for one in fields(kind) if one.name not in NOT_OPTIONS | NOT_TYPED]
 
 
-def learner_options(kinds: Sequence[type[Learner]]) -> list[inspect.Parameter]:
+def learner_options(kinds: Sequence[type[TableLearner]]) -> list[inspect.Parameter]:
     """Return one parameter for each option that any of these learners has.
 
     Args:
@@ -37,7 +37,7 @@ def learner_options(kinds: Sequence[type[Learner]]) -> list[inspect.Parameter]:
     return list(found.values())
 
 
-def _help(name: str, having: list[type[Learner]], all_kinds: int) -> str:
+def _help(name: str, having: list[type[TableLearner]], all_kinds: int) -> str:
     """Explain an option: what each learner's docstring says about it, and which learners have it."""
     said: dict[str, list[str]] = {}
     for kind in having:

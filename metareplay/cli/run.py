@@ -18,6 +18,7 @@ from metareplay.cli.display import table
 from metareplay.cli.options import learner_options
 from metareplay.cli.places import Jobs, On, runner_at
 from metareplay.cli.progress import bars
+from metareplay.cli.run_game import run_game
 from metareplay.engines.choose import check_engine
 from metareplay.errors import MetareplayError, NonFiniteError
 from metareplay.experiments import Experiment, Record
@@ -28,9 +29,10 @@ from metareplay.experiments.names import (
     STREAMS_BY_NAME,
     find_learner,
 )
-from metareplay.learners import LEARNERS, Learner
+from metareplay.learners import LEARNERS, Q_LEARNERS, Learner
 from metareplay.paper.best import best
 from metareplay.plots import plot_alignment
+from metareplay.rl.game_experiment import AGENTS_BY_NAME, GAMES
 
 OWN = re.compile(r"[^:-][^:]*:[A-Za-z_]\w*")  # path/to/file.py:Class, or module:Class
 FLAGS = ("--full-matrix", "--training", "--alignment", "--fresh", "--json")  # options that take no value
@@ -43,19 +45,25 @@ def run_command(words: list[str]) -> Callable[..., None]:
     Args:
         words: What was typed.
     """
-    options = learner_options((*_own_learner(words), *LEARNERS))
-    taken = inspect.signature(run).parameters
+    if set(words) & {*AGENTS_BY_NAME, *GAMES}:
+        return _with_options(run_game, learner_options(Q_LEARNERS))
+    return _with_options(run, learner_options((*_own_learner(words), *LEARNERS)))
+
+
+def _with_options(function: Callable[..., None], options: list[inspect.Parameter]) -> Callable[..., None]:
+    """Return a command with the parameters of a function, and with those options that it takes as keywords."""
+    taken = inspect.signature(function).parameters
     for option in options:
         if option.name in taken:
             raise MetareplayError(
                 f"the learner's option {option.name!r} has the name of an option of run: rename the field"
             )
-    fixed = [one for one in inspect.signature(run).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    fixed = [one for one in taken.values() if one.kind is not one.VAR_KEYWORD]
 
     def command(**given: Any) -> None:
-        run(**given)
+        function(**given)
 
-    command.__doc__ = run.__doc__
+    command.__doc__ = function.__doc__
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*fixed, *options)]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -127,7 +135,7 @@ def run(
 ) -> None:
     """Train a learner on a stream; show RA, LA, BTI and FTI. Options that are not given have the paper's best values.
 
-    Give the same command again to continue an interrupted run.
+    Give the same command again to continue an interrupted run. For games, see `metareplay run dqn-mer catcher --help`.
     """
     if seeds < 1:
         raise MetareplayError(f"--seeds {seeds}: run at least one")

@@ -110,6 +110,7 @@ class GameExperiment(BaseExperiment[GameRecord]):
 
     def start(self, checkpoint: Path | None = None) -> "Training":
         """Build the run, without computing anything yet."""
+        from metareplay.rl.agent_file import SUFFIX, save_agent
         from metareplay.rl.training import Training  # which needs Gymnasium
 
         check_engine(self.engine)
@@ -118,6 +119,11 @@ class GameExperiment(BaseExperiment[GameRecord]):
         kind = self._kind()
         model = self._model().to("cuda" if self.engine == "cuda" else "cpu")
         agent = kind(model, seed=self.seed, engine=self.engine, **self._given(kind))
+
+        def keep(record: GameRecord) -> None:
+            if checkpoint is not None:
+                save_agent(checkpoint.with_name(record.name + SUFFIX), self, agent.model)
+
         return Training(
             agent,
             self._world(),
@@ -125,6 +131,7 @@ class GameExperiment(BaseExperiment[GameRecord]):
             evaluation=self._evaluation(),
             about=self._told(),
             checkpoint=checkpoint,
+            at_the_end=keep,
         )
 
     @cached_property

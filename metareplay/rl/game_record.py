@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from metareplay.environments.schedule import Schedule
 from metareplay.experiments.base import FORMAT, BaseRecord, check_format
 from metareplay.experiments.record import now, versions
 from metareplay.rl.evaluation import Evaluation, Scores
@@ -167,6 +168,22 @@ class GameRecord(BaseRecord):
         """How far each task's score at the end is below its best one at any time."""
         found: NDArray[np.float64] = self.means.max(axis=0) - self.final
         return found
+
+    @property
+    def first_task(self) -> int:
+        """The number of the task that was learned first, counted from 0."""
+        return self.stretches()[0][2]
+
+    def stretches(self) -> list[tuple[int, int, int]]:
+        """Return from which frame to which one each task was played, with the task's number, counted from 0."""
+        total = self.frames[-1] if self.frames else 0
+        if self.game.get("task") is not None or "frames_per_task" not in self.game:
+            return [(0, total, (self.game.get("task") or 1) - 1)]
+        schedule = Schedule(
+            range(len(self.game["values"])), self.game["frames_per_task"], self.game["order"], self.game["game_seed"]
+        )
+        starts = [start for start in (0, *schedule.switches) if start < total]
+        return [(start, min(start + schedule.frames, total), schedule.task(start)) for start in starts]
 
     @property
     def average(self) -> float:

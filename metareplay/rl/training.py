@@ -1,7 +1,7 @@
 """Training of an agent: it plays, learns and is evaluated from time to time; the end is a record."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast, final, runtime_checkable
 
@@ -79,6 +79,7 @@ class Training(BaseRun[GameRecord]):
         about: What to write into the record about the environment.
         checkpoint: Save the run at this path from time to time, and continue from there if the file exists.
         seed: Decides what the environment draws; None for the agent's seed.
+        at_the_end: What to do with the record once it is there, such as saving the agent beside it.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Training(BaseRun[GameRecord]):
         about: Mapping[str, Any] | None = None,
         checkpoint: str | Path | None = None,
         seed: int | None = None,
+        at_the_end: Callable[[GameRecord], None] | None = None,
     ) -> None:
         check_count("frames", frames, "an agent plays at least one frame")
         check_spaces(env)
@@ -102,6 +104,7 @@ class Training(BaseRun[GameRecord]):
                 f"the checkpoint out"
             )
         self._seed = agent.seed if seed is None else seed
+        self._at_the_end = at_the_end
         self.identity = GameIdentity.of(
             type(agent).__name__,
             agent.settings(),
@@ -154,6 +157,8 @@ class Training(BaseRun[GameRecord]):
                 saved = time.monotonic()
             yield self._progress("learning")
         self.save()
+        if self._at_the_end is not None:
+            self._at_the_end(self.record())
 
     def record(self) -> GameRecord:
         """Return the record: what was run, and the scores."""

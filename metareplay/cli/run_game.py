@@ -1,0 +1,145 @@
+"""`metareplay run dqn-mer catcher`: train an agent on a game whose difficulty changes."""
+
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any, cast
+
+import typer
+from rich.table import Table
+
+from metareplay._core.text import deviation, duration, spread
+from metareplay.cli.console import aside, draw, print_json, print_table, remark
+from metareplay.cli.places import Jobs
+from metareplay.cli.progress import bars
+from metareplay.engines.choose import check_engine
+from metareplay.environments.registration import need_gymnasium
+from metareplay.errors import MetareplayError
+from metareplay.plots import plot_scores
+from metareplay.rl import GameExperiment, GameRecord
+from metareplay.rl.agent_file import SUFFIX
+from metareplay.rl.game_experiment import AGENTS_BY_NAME, GAMES, MEMORIES
+from metareplay.rl.settings import PUBLISHED, settings
+from metareplay.runners import Threads
+from metareplay.runners.threads import count_jobs
+
+
+def run_game(
+    learner: Annotated[str, typer.Argument(help=f"One of: {', '.join(AGENTS_BY_NAME)}.")] = "dqn-mer",
+    game: Annotated[str, typer.Argument(help=f"One of: {', '.join(GAMES)}.")] = "catcher",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Learn from a few numbers instead of pictures: seconds instead of hours.")
+    ] = False,
+    published: Annotated[
+        bool, typer.Option("--published", help="Use the paper's settings, which learn little, instead of ours.")
+    ] = False,
+    memory: Annotated[int, typer.Option(help="How many transitions are held.")] = 50_000,
+    memory_kind: Annotated[
+        str | None,
+        typer.Option(help=f"One of: {', '.join(MEMORIES)}; default: recent for dqn, reservoir for dqn-mer."),
+    ] = None,
+    order: Annotated[str, typer.Option(help="The order of the tasks: published, reversed or shuffled.")] = "published",
+    task: Annotated[int | None, typer.Option(help="Play only this task, from 1 to 6.")] = None,
+    frames: Annotated[int, typer.Option(help="Frames per task.")] = 25_000,
+    size: Annotated[
+        int | None,
+        typer.Option(help="Pixels on each side of the pictures; default: 64 for catcher, 84 for flappy-bird."),
+    ] = None,
+    screen: Annotated[
+        int | None,
+        typer.Option(help="Catcher's own screen: 64, or 640 for the other reading of the paper; default: 64."),
+    ] = None,
+    every: Annotated[int, typer.Option(help="Evaluate all tasks after every so many frames.")] = 5000,
+    episodes: Annotated[int, typer.Option(help="Episodes per task in an evaluation.")] = 10,
+    cap: Annotated[int, typer.Option(help="The most frames of such an episode.")] = 1500,
+    seed: Annotated[
+        int, typer.Option(help="The first seed; it decides the game, the first weights and every draw.")
+    ] = 0,
+    seeds: Annotated[int, typer.Option(help="How many seeds to run.")] = 1,
+    jobs: Jobs = "auto",
+    engine: Annotated[str, typer.Option(help="What does the arithmetic: auto, torch, cpu or cuda.")] = "auto",
+    records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has a record or was interrupted.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record(s) as one JSON document.")] = False,
+    **options: Any,
+) -> None:
+    """Train an agent on a game; show its scores on all six tasks. Its settings are ours, unless you give others.
+
+    Give the same command again to continue an interrupted run. `metareplay play GAME --agent FILE` shows the agent.
+    """
+    if seeds < 1:
+        raise MetareplayError(f"--seeds {seeds}: run at least one")
+    need_gymnasium()
+    observation = "state" if quick else "pixels"
+    known = PUBLISHED.get(learner, {}) if published else settings(learner, game, observation)
+    wished = {"size": size if not quick else None, "screen": screen}
+    experiments = [
+        GameExperiment(
+            learner=learner,
+            game=game,
+            observation="state" if quick else "pixels",
+            memory=memory,
+            memory_kind=memory_kind,
+            options=known | {name: value for name, value in options.items() if value is not None},
+            order=cast(Any, order),
+            task=task,
+            frames=frames,
+            game_options={name: value for name, value in wished.items() if value is not None},
+            every=every,
+            episodes=episodes,
+            cap=cap,
+            seed=one,
+            engine=check_engine(engine),
+        )
+        for one in range(seed, seed + seeds)
+    ]
+    if not quick and engine != "cuda":
+        remark("learning from pictures takes hours on a CPU: use --quick, or --engine cuda on a GPU")
+    runner = Threads("auto" if jobs == "auto" else count_jobs(jobs))
+    with bars(aside) as watcher:
+        found = [one for one in runner.run(experiments, records, fresh=fresh, watcher=watcher) if one is not None]
+    title = f"{learner} on {game}{'' if task is None else f' task {task}'}, {order} order, {observation}"
+    if as_json:
+        print_json(found[0].to_json() if seeds == 1 else summary(found))
+        return
+    print_table(score_table({learner: found}, title))
+    for record in found[:1]:
+        shown = records / f"{record.name}{SUFFIX}"
+        remark(f"watch it: metareplay play {game} --agent {shown}")
+    draw(partial(plot_scores, {learner: found}, title=title), records / f"{found[0].name}.png")
+
+
+def score_table(groups: dict[str, list[GameRecord]], title: str) -> Table:
+    """Make a table with one row per group of records: the scores on each task at the end, their mean, and more.
+
+    Args:
+        groups: The records of the seeds of each agent, by name.
+        title: The title of the table.
+    """
+    tasks = max(len(record.final) for records in groups.values() for record in records)
+    caption = (
+        "scores at the end; area: mean over time and tasks; lost: how far the first task learned is below its best"
+    )
+    rows = Table(title=title, caption=caption, title_justify="left")
+    rows.add_column("agent", no_wrap=True)
+    for name in (*(f"task {task}" for task in range(1, tasks + 1)), "mean", "area", "lost", "seeds", "time"):
+        rows.add_column(name, justify="right", no_wrap=True)
+    for name, records in groups.items():
+        scores = [spread([float(record.final[task]) for record in records], digits=1) for task in range(tasks)]
+        lost = [float(record.forgetting[record.first_task]) for record in records]
+        others = [[record.final_mean for record in records], [record.average for record in records], lost]
+        seconds = fmean(record.seconds["learn"] for record in records)
+        rows.add_row(
+            name, *scores, *(spread(one, digits=1) for one in others), str(len(records)), duration(seconds)
+        )  # fmt: skip
+    return rows
+
+
+def summary(records: list[GameRecord]) -> dict[str, Any]:
+    """Return the mean and spread of the scores, and all records, as plain JSON values.
+
+    Args:
+        records: The records of several seeds.
+    """
+    means = [record.final_mean for record in records]
+    return {"summary": {"mean": fmean(means), "std": deviation(means)}, "records": [one.to_json() for one in records]}
