@@ -76,8 +76,10 @@ def plot_scores(records: dict[str, list[GameRecord]], path: Path, title: str, ta
     for axes in panels[len(chosen) :]:
         axes.set_visible(False)
     figure.suptitle(title)
-    figure.supxlabel("thousand frames played", fontsize=10)
-    figure.supylabel("score", fontsize=10)
+    for axes in panels[max(0, len(chosen) - columns) : len(chosen)]:
+        axes.set_xlabel("thousand frames played")
+    for axes in panels[: len(chosen) : columns]:
+        axes.set_ylabel("score")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=len(labels))
     save_figure(figure, path)
