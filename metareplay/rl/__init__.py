@@ -1,0 +1,1 @@
+"""Continual reinforcement learning: agents that play games whose rules change without notice."""
