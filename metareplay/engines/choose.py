@@ -8,10 +8,12 @@ from metareplay._core.draws import Draws
 from metareplay._core.weights import Weights
 from metareplay.engines.chain import Chain
 from metareplay.engines.cpu.engine import CpuEngine
+from metareplay.engines.cpu.q_engine import CpuQEngine
 from metareplay.engines.cuda.engine import CudaEngine
 from metareplay.engines.cuda.graphs import CudaGraphs
 from metareplay.engines.engine import Engine
 from metareplay.engines.objective import Objective
+from metareplay.engines.temporal_difference import TemporalDifference
 from metareplay.engines.torch_engine import TorchEngine
 from metareplay.errors import InputError
 
@@ -64,9 +66,16 @@ def choose_engine(
         return plain
     if on_gpu and name != "cpu":
         return CudaEngine(plain, CudaGraphs(weights.device))
-    missing, chains = CpuEngine.obstacle(weights, objective), Chain.by_task(weights.module)
-    if missing is None and chains is not None:
-        return CpuEngine(weights, chains, plain)
-    if name == "cpu":
+    found, missing = _compiled(weights, objective, plain)
+    if found is None and name == "cpu":
         raise InputError(f"engine 'cpu' needs {missing}: use engine='auto'")
-    return plain
+    return found or plain
+
+
+def _compiled(weights: Weights, objective: Objective, plain: TorchEngine) -> tuple[Engine | None, str | None]:
+    """Return the compiled engine for this model and objective, or None and what it would need."""
+    if isinstance(objective, TemporalDifference):
+        missing, chain = CpuQEngine.obstacle(weights, objective, plain.optimizer), Chain.of(weights.module)
+        return (CpuQEngine(weights, chain, plain) if missing is None and chain is not None else None), missing
+    missing, chains = CpuEngine.obstacle(weights, objective), Chain.by_task(weights.module)
+    return (CpuEngine(weights, chains, plain) if missing is None and chains is not None else None), missing

@@ -269,6 +269,21 @@ def store_totals(_typing: Any, matrix: Any, row: Any, column: Any, vectors: Any)
 
 
 @_intrinsic
+def total(_typing: Any, vector: Any) -> Made:
+    """Return the sum of the lanes of a vector: the halves are added, then the halves of that, and so on."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        found, width = args[0], LANES
+        while width > 1:
+            width //= 2
+            low, high = (builder.shuffle_vector(found, found, _lanes(range(k, k + width))) for k in (0, width))
+            found = builder.fadd(low, high)
+        return builder.extract_element(found, _int(0))
+
+    return vector.dtype(vector), codegen
+
+
+@_intrinsic
 def prefetch(_typing: Any, matrix: Any, row: Any, column: Any) -> Made:
     """Ask for the cache line of matrix[row, column], which will be read soon."""
 

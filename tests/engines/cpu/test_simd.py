@@ -41,6 +41,7 @@ from metareplay.engines.cpu.simd import (
     store_span,
     store_totals,
     store_where,
+    total,
     where_bits,
     where_open,
     zeros,
@@ -288,6 +289,19 @@ def test_store_totals(dtype: Any, seed: int, here: tuple[int, int]) -> None:
     assert close_to(out[o, p : p + EIGHT], vectors.sum(1), np.abs(vectors).sum(1))
     expected[o, p : p + EIGHT] = out[o, p : p + EIGHT]
     np.testing.assert_array_equal(out, expected)
+
+
+@jit
+def total_one(matrix: Array, row: int, column: int) -> Any:
+    return total(load(matrix, row, column))
+
+
+@FLOATS
+@given(seed=st.integers(0, 1000), here=places)
+def test_total(dtype: Any, seed: int, here: tuple[int, int]) -> None:
+    matrix, (row, column) = filled(dtype, seed), here
+    vector = matrix[row, column : column + LANES]
+    assert close_to(np.array([total_one(matrix, row, column)], dtype), vector.sum(keepdims=True), np.abs(vector).sum())
 
 
 # --- choosing lanes

@@ -1,0 +1,302 @@
+"""The compiled engine for deep Q-learning: MLPs on the CPU, a whole plan in one call that needs no GIL."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from metareplay._core.draws import Ints
+from metareplay._core.plan import Plan, Rates
+from metareplay._core.table import Table, TensorColumn
+from metareplay._core.weights import Weights
+from metareplay.engines.chain import Chain, LossKind
+from metareplay.engines.engine import Engine, Gradients, Outcome
+from metareplay.engines.objective import Objective
+from metareplay.engines.temporal_difference import TemporalDifference
+from metareplay.engines.torch_engine import TorchEngine
+from metareplay.networks import TaskModule
+
+logger = logging.getLogger("metareplay")
+FEW = 100  # inputs; torch computes the outputs of more than that faster, many at a time
+ADAM = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "amsgrad": False, "maximize": False}  # torch's defaults
+
+
+@final
+class CpuQEngine(Engine):
+    """Execute plans of deep Q-learning by the kernel in `q_steps.py`: the same weights as torch's up to rounding.
+
+    Args:
+        weights: The model's weights, on the CPU, in float32.
+        chain: The model's layers.
+        plain: The engine that takes over where the kernel does not serve. It keeps Adam's moments.
+    """
+
+    def __init__(self, weights: Weights, chain: Chain, plain: TorchEngine) -> None:
+        self.weights, self.chain = weights, chain
+        self.name = "cpu"
+        self.lock = threading.RLock()  # a prediction in another thread waits for the frame being learned
+        self._plain = plain
+        self._kernel: QKernel | None = None
+
+    @staticmethod
+    def obstacle(weights: Weights, objective: Objective, optimizer: torch.optim.Optimizer | None) -> str | None:
+        """Say what the kernel would need that a model, objective or optimizer does not have; None if it can learn.
+
+        Args:
+            weights: The model's weights.
+            objective: What steps will minimise.
+            optimizer: What takes the steps; None for plain SGD.
+        """
+        if Chain.of(weights.module) is None or isinstance(weights.module, TaskModule):
+            return "a chain of Linear and ReLU layers, all trained"
+        if weights.device.type != "cpu" or weights.dtype != torch.float32:
+            return "float32 weights on the CPU"
+        if not isinstance(objective, TemporalDifference) or LossKind.of(objective.criterion) is not LossKind.HUBER:
+            return "Huber's loss"
+        if objective.target.theta.shape != weights.theta.shape:
+            return "a target network of the model's shape"
+        if optimizer is not None and not _is_plain_adam(optimizer):
+            return "SGD, or Adam with torch's defaults"
+        return None
+
+    def misfit(self, table: Table, objective: Objective) -> str | None:
+        """Say what the kernel would need that a table or objective does not have; None if it can learn from them.
+
+        Args:
+            table: The transitions by row.
+            objective: What steps minimise.
+        """
+        if not isinstance(objective, TemporalDifference) or LossKind.of(objective.criterion) is not LossKind.HUBER:
+            return "Huber's loss"
+        columns = [table.column(name) for name in ("x", "next_x", "reward", "action", "over")]
+        values = [column.values for column in columns if isinstance(column, TensorColumn)]
+        if len(values) < len(columns) or any(value.device.type != "cpu" for value in values):
+            return "a memory in RAM"
+        dtypes = {value.dtype for value in values[:3]}
+        vectors = self.chain.takes(table.shape("x")) and dtypes == {torch.float32}
+        return None if vectors else "float32 vectors as inputs"
+
+    def execute(self, plan: Plan, table: Table, objective: Objective) -> Outcome:
+        """Learn by the kernel; from the first table on that it cannot read, torch does the arithmetic."""
+        with self.lock:
+            missing = self.misfit(table, objective) if self.name == "cpu" else None
+            if missing is not None:
+                self.name = f"{self._plain.name} (the compiled engine needs {missing})"
+            if self.name != "cpu" or not isinstance(objective, TemporalDifference):
+                return self._plain.execute(plan, table, objective)
+            undo = self.remember()
+            try:
+                self.weights.check()
+                kernel = self.kernel(int(np.diff(plan.ends).max(initial=1)))
+                kernel.take(objective)
+                learned = kernel.run(plan, table, objective)
+                kernel.give()
+            except BaseException as error:  # Ctrl-C, or no room for the kernel's arrays
+                undo()
+                self._kernel = None
+                return Outcome(0, error)
+            return Outcome(learned)
+
+    def kernel(self, batch: int = 1) -> "QKernel":
+        """Return the kernel with its arrays; hold `lock` while using it.
+
+        Args:
+            batch: The largest number of transitions in a batch.
+        """
+        if self._kernel is None or self._kernel.batch < batch:
+            self._kernel = QKernel(self.weights, self.chain.widths, self._plain.optimizer, batch)
+        return self._kernel
+
+    def gradients(self, table: Table, groups: list[Ints], objective: Objective, example: int) -> Gradients:
+        """Leave gradients to torch."""
+        return self._plain.gradients(table, groups, objective, example)
+
+    def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
+        """Predict by the kernel for a few vectors, and by torch otherwise."""
+        fits = len(xs) <= FEW and self.chain.takes(xs.shape[1:]) and xs.dtype == torch.float32 and not xs.is_cuda
+        if not fits or self.name != "cpu":
+            return self._plain.outputs(xs, tasks)
+        with self.lock:
+            return self.kernel().outputs(xs.flatten(1))
+
+    def healthy(self) -> bool:
+        """Return whether weights and moments are finite."""
+        return self._plain.healthy()
+
+    def remember(self) -> Callable[[], None]:
+        """Copy the weights and moments."""
+        return self._plain.remember()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return Adam's moments, as the torch engine does."""
+        return self._plain.state()
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Continue with saved moments."""
+        self._plain.restore(state)
+
+
+@final
+class QKernel:
+    """Run the kernel on its arrays. Weights and moments are copied in before a call and out after it.
+
+    Args:
+        weights: The model's weights.
+        widths: The number of inputs, the width of each hidden layer, and the number of actions.
+        optimizer: What takes the steps: Adam, or None for plain SGD.
+        batch: The largest number of transitions in a batch.
+    """
+
+    def __init__(
+        self, weights: Weights, widths: tuple[int, ...], optimizer: torch.optim.Optimizer | None, batch: int
+    ) -> None:
+        from metareplay.engines.cpu import q_steps  # here, because numba takes long to import
+
+        self._code: Any = q_steps
+        self._weights, self._optimizer = weights, optimizer
+        self.batch = batch
+        self.net: Any = q_steps.make_net(widths, batch, optimizer is not None)
+        self._has_run = False
+
+    def take(self, objective: TemporalDifference) -> None:
+        """Copy the model's weights, the target network's and Adam's moments into the kernel.
+
+        Args:
+            objective: The objective with the target network.
+        """
+        self._pack(self._weights.theta, self.net.weights)
+        self._pack(objective.target.theta, self.net.target)
+        if self._optimizer is not None:
+            state = self._moments()
+            self.net.steps[0] = int(state["step"]) if state else 0
+            for name, room in (("exp_avg", self.net.moments), ("exp_avg_sq", self.net.squares)):
+                if state:
+                    self._pack(state[name], room)
+                else:
+                    room.flat.fill(0)
+
+    def give(self, objective: TemporalDifference | None = None) -> None:
+        """Copy the kernel's weights and moments into the model and the optimizer.
+
+        Args:
+            objective: The objective whose target network is also to be copied out; None to leave it alone.
+        """
+        self._unpack(self.net.weights, self._weights.theta)
+        if objective is not None:
+            self._unpack(self.net.target, objective.target.theta)
+        if self._optimizer is not None and self.net.steps[0]:
+            theta, state = self._weights.theta, self._moments()
+            if not state:
+                state |= {"step": torch.tensor(0.0)}
+                state |= {name: torch.zeros_like(theta) for name in ("exp_avg", "exp_avg_sq")}
+                self._optimizer.state[self._parameter()] = state
+            state["step"].fill_(float(self.net.steps[0]))
+            self._unpack(self.net.moments, state["exp_avg"])
+            self._unpack(self.net.squares, state["exp_avg_sq"])
+
+    def run(self, plan: Plan, table: Table, objective: TemporalDifference) -> int:
+        """Learn a plan's examples; return how many stayed finite.
+
+        Args:
+            plan: The rows to visit, in order, and the rates.
+            table: The transitions by row.
+            objective: What each step minimises.
+        """
+        rates = self.rates(plan.rates, objective, plan.together)
+        with self.compiling():
+            learned: int = self._code.run_plan(
+                self.net, self.columns(table), plan.rows, plan.ends, len(plan), plan.s, plan.incoming, rates
+            )
+        return learned
+
+    def outputs(self, xs: Tensor) -> Tensor:
+        """Compute the values of all actions.
+
+        Args:
+            xs: Inputs, one per row.
+        """
+        self._pack(self._weights.theta, self.net.weights)
+        found = np.empty((len(xs), self.net.widths[-1]), np.float32)
+        with self.compiling():
+            self._code.outputs(self.net, xs.contiguous().numpy(), found)
+        return torch.from_numpy(found)
+
+    def columns(self, table: Table) -> Any:
+        """Return a table's columns as the kernel takes them.
+
+        Args:
+            table: The transitions by row.
+        """
+
+        def values(name: str) -> Any:
+            column = table.column(name)
+            if not isinstance(column, TensorColumn):
+                raise TypeError(type(column))  # the engine has looked
+            return column.values.numpy()
+
+        xs, following = (values(name).reshape(len(table), -1) for name in ("x", "next_x"))
+        return self._code.Transitions(xs, values("action"), values("reward"), following, values("over"))
+
+    def rates(self, rates: Rates, objective: TemporalDifference, together: bool) -> Any:
+        """Return how steps are taken, as the kernel takes it.
+
+        Args:
+            rates: How far steps and Reptile lines go.
+            objective: What each step minimises.
+            together: Take one step on the mean loss of a batch, instead of one step per row.
+        """
+        number = np.float32
+        return self._code.QRates(
+            memory=number(rates.memory),
+            current=number(rates.current),
+            within=number(rates.within),
+            across=number(rates.across),
+            clip=np.inf if objective.clip is None else float(objective.clip),
+            discount=number(objective.discount),
+            double=bool(objective.double),
+            together=together,
+            adam=self._optimizer is not None,
+            lr=0.0 if self._optimizer is None else float(self._optimizer.param_groups[0]["lr"]),
+        )
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Log a remark if the first call takes long: the kernel is compiled for this CPU, once."""
+        remark = "compiling deep Q-learning for this machine, once (up to 20 seconds)"
+        timer = threading.Timer(2.0, logger.warning, [remark])
+        timer.daemon = True
+        if not self._has_run:
+            timer.start()
+        self._has_run = True
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _parameter(self) -> nn.Parameter:
+        assert self._optimizer is not None
+        parameter: nn.Parameter = self._optimizer.param_groups[0]["params"][0]
+        return parameter
+
+    def _moments(self) -> dict[str, Tensor]:
+        """Return Adam's own moments; nothing before its first step."""
+        assert self._optimizer is not None
+        return dict(self._optimizer.state.get(self._parameter(), {}))
+
+    def _pack(self, theta: Tensor, room: Any) -> None:
+        self._code.pack(self.net, theta.detach().numpy(), room)
+
+    def _unpack(self, room: Any, theta: Tensor) -> None:
+        self._code.unpack(self.net, room, theta.detach().numpy())
+
+
+def _is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether an optimizer is torch's Adam with its default options and any fixed rate."""
+    options = optimizer.param_groups[0]
+    usual = all(options.get(name) == value for name, value in ADAM.items())
+    return type(optimizer) is torch.optim.Adam and usual and isinstance(options["lr"], float)
