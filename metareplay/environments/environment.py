@@ -139,6 +139,10 @@ class GameEnv(gymnasium.Env[Array, np.int64 | int], ABC):
         if self._window is not None:
             self._window.close()
 
+    def look(self) -> Array:
+        """Return what is observed now, which `reset` or `step` has returned before."""
+        return self._seen(self._playing())
+
     def snapshot(self) -> dict[str, Array]:
         """Return everything that the game's future depends on, to be passed to `restore`."""
         return {"state": self._playing().copy(), "pictures": self._stack.copy()}

@@ -63,7 +63,7 @@ class ScheduledEnv(gymnasium.Wrapper[Observation, Action, Observation, Action]):
             seed: The seed, for the environment.
             options: Options for the environment.
         """
-        self._change()
+        self.change()
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Action) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
@@ -72,7 +72,7 @@ class ScheduledEnv(gymnasium.Wrapper[Observation, Action, Observation, Action]):
         Args:
             action: The action.
         """
-        self._change()
+        self.change()
         self.frame += 1
         return self.env.step(action)
 
@@ -96,8 +96,8 @@ class ScheduledEnv(gymnasium.Wrapper[Observation, Action, Observation, Action]):
             raise InputError(f"{name} cannot go on where it was: give it snapshot() and restore()")
         return self.env
 
-    def _change(self) -> None:
-        """Set the parameter if the next frame belongs to another task."""
+    def change(self) -> None:
+        """Set the parameter if the next frame belongs to another task; `reset` and `step` do that by themselves."""
         task = self.schedule.task(self.frame)
         if task != self._task:
             setattr(self.env.unwrapped, self.parameter, self.schedule.values[task])

@@ -4,7 +4,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, final
+from typing import Any, Literal, SupportsFloat, final
 
 import torch
 from torch import Tensor, nn
@@ -125,7 +125,7 @@ class QLearner(TableLearner):
 
     @final
     def observe(
-        self, x: Array, action: int, reward: float, next_x: Array, terminated: bool, truncated: bool = False
+        self, x: Array, action: int, reward: SupportsFloat, next_x: Array, terminated: bool, truncated: bool = False
     ) -> None:
         """Remember one transition and learn.
 
@@ -223,7 +223,7 @@ class QLearner(TableLearner):
             self._outputs = outputs
         return self._outputs[0]
 
-    def _transition(self, x: Array, action: int, reward: float, next_x: Array, terminated: bool) -> Columns:
+    def _transition(self, x: Array, action: int, reward: SupportsFloat, next_x: Array, terminated: bool) -> Columns:
         """Return a transition ready to learn from, or raise InputError before anything has changed."""
         xs, following = self._checks.inputs(as_tensor("x", x)[None]), as_tensor("next_x", next_x)[None]
         if following.shape != xs.shape or following.dtype != xs.dtype:

@@ -61,17 +61,10 @@ class Evaluation:
         """
         games = [_Game(make(), self.seed + episode) for make in self.tasks for episode in range(self.episodes)]
         try:
-            for _ in range(self.cap):
-                playing = [game for game in games if not game.over]
-                if not playing:
-                    break
-                actions = agent.predict(np.stack([game.seen for game in playing])).tolist()
-                for game, action in zip(playing, actions, strict=True):
-                    game.play(action)
+            found = _compiled(agent, games, self.cap) or _frame_by_frame(agent, games, self.cap)
         finally:
             for game in games:
                 game.env.close()
-        found = [game.score for game in games]
         return [found[at : at + self.episodes] for at in range(0, len(found), self.episodes)]
 
 
@@ -93,3 +86,27 @@ class _Game:
         self.seen, reward, terminated, truncated, info = self.env.step(action)
         self.score = float(info["score"]) if "score" in info else self.score + float(reward)
         self.over = terminated or truncated
+
+
+def _frame_by_frame(agent: QLearner, games: list[_Game], cap: int) -> list[float]:
+    """Play all games at once, one frame of each at a time."""
+    for _ in range(cap):
+        playing = [game for game in games if not game.over]
+        if not playing:
+            break
+        actions = agent.predict(np.stack([game.seen for game in playing])).tolist()
+        for game, action in zip(playing, actions, strict=True):
+            game.play(action)
+    return [game.score for game in games]
+
+
+def _compiled(agent: QLearner, games: list[_Game], cap: int) -> list[float] | None:
+    """Play all games in one compiled call; None if these cannot be played like that."""
+    from metareplay.rl.compiled import CompiledPlay, obstacle
+
+    if any(obstacle(agent, game.env) is not None for game in games):
+        return None
+    envs: list[Any] = [game.env.unwrapped for game in games]
+    states = np.stack([env.snapshot()["state"] for env in envs])
+    scores, _ = CompiledPlay(agent, envs[0].game, states[0].copy()).scores(agent.weights.theta, states, cap)
+    return [float(score) for score in scores]

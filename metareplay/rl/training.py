@@ -21,6 +21,7 @@ from metareplay.learners.input_checks import one_line
 from metareplay.learners.q_learner import QLearner
 from metareplay.rl.evaluation import Environment, Evaluation, Scores
 from metareplay.rl.game_record import GameIdentity, GameRecord
+from metareplay.rl.playing import Playing, playing
 
 SAVE_EVERY = 20.0  # seconds between checkpoints
 
@@ -114,7 +115,7 @@ class Training(BaseRun[GameRecord]):
             seed=self._seed,
             evaluation=evaluation,
         )
-        self._seen: Any = None  # the latest observation
+        self._playing: Playing | None = None  # before the first frame
         self._measured: list[Scores] = []
         self._at: list[int] = []
         self._seconds = {"learn": 0.0, "evaluate": 0.0}
@@ -142,7 +143,8 @@ class Training(BaseRun[GameRecord]):
         elif self.agent.seen:
             raise InputError(f"this agent has already seen {self.agent.seen} frames: give train a new one")
         else:
-            self._seen, _ = self._ask(lambda: self.env.reset(seed=self._seed))
+            seen, _ = self._ask(lambda: self.env.reset(seed=self._seed))
+            self._playing = playing(self.agent, self.env, seen)
             self.save()  # so that a path that cannot be written is noticed before the work
         saved = time.monotonic()
         while True:
@@ -178,29 +180,23 @@ class Training(BaseRun[GameRecord]):
         start = time.perf_counter()
         every = self.evaluation.every if self.evaluation is not None else self.frames
         ahead = min(self.frames, (self.agent.seen // every + 1) * every) - self.agent.seen
-        for _ in range(min(self._chunk, ahead)):
-            self._play_frame()
+        self._ask(lambda: self._at_play.play(min(self._chunk, ahead)))
         took = time.perf_counter() - start
         self._seconds["learn"] += took
         self._chunk = 2 * self._chunk if took < 0.25 else max(1, self._chunk // 2) if took > 1 else self._chunk
 
-    def _play_frame(self) -> None:
-        """Act, look at what happens, and learn from it."""
-        action = self.agent.act(self._seen)
-        following, reward, terminated, truncated, _ = self._ask(lambda: self.env.step(action))
-        self.agent.observe(self._seen, action, reward, following, terminated, truncated)
-        over = terminated or truncated
-        self._seen = self._ask(self.env.reset)[0] if over else following
+    @property
+    def _at_play(self) -> Playing:
+        assert self._playing is not None, "steps begins with it"
+        return self._playing
 
-    def _ask(self, question: Any) -> Any:
-        """Ask the environment; an error that it raises is told in one line, and nothing learned is lost."""
+    def _ask(self, question: Callable[[], Any]) -> Any:
+        """Ask the environment; an error that it raises is told in one line."""
         try:
             return question()
         except MetareplayError:
             raise
         except Exception as error:
-            if self.agent.seen:
-                self.save()
             raise MetareplayError(
                 f"{type(self.env.unwrapped).__name__} failed at frame {self.agent.seen}: "
                 f"{type(error).__name__}: {one_line(error)}"
@@ -238,7 +234,7 @@ class Training(BaseRun[GameRecord]):
             return
         world = cast(Resumable, self._resumable()).snapshot()
         measured = {f"world.{name}": torch.from_numpy(np.array(value)) for name, value in world.items()}
-        measured["seen"] = torch.from_numpy(np.array(self._seen))
+        measured["seen"] = torch.from_numpy(np.array(self._at_play.seen))
         state = {"scores": self._measured, "at": self._at, "seconds": self._seconds}
         checkpoints.save(self.agent, self.path, {"run": state, "settings": self._settings()}, measured)
 
@@ -249,7 +245,7 @@ class Training(BaseRun[GameRecord]):
         self.env.reset(seed=self._seed)
         world = {name.removeprefix("world."): v.numpy() for name, v in measured.items() if name.startswith("world.")}
         cast(Resumable, self._resumable()).restore(world)
-        self._seen = measured["seen"].numpy()
+        self._playing = playing(self.agent, self.env, measured["seen"].numpy())
 
     def _settings(self) -> dict[str, object]:
         """Return what a resumed run must have in common with the saved one, besides the agent."""
