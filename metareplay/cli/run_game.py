@@ -71,7 +71,7 @@ def run_game(
         raise MetareplayError(f"--seeds {seeds}: run at least one")
     need_gymnasium()
     observation = "state" if quick else "pixels"
-    known = PUBLISHED.get(learner, {}) if published else settings(learner, game, observation)
+    known = PUBLISHED.get(learner, {}) if published else settings(learner, game, observation, memory_kind)
     wished = {"size": size if not quick else None, "screen": screen}
     experiments = [
         GameExperiment(

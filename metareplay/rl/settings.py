@@ -12,7 +12,7 @@ COMMON: Final[dict[str, dict[str, Any]]] = {
     "catcher": {"target_every": 100},
     "flappy-bird": {"target_every": 500, "epsilon_end": 0.02, "reward_clip": 1.0},
 }
-TUNED: Final[dict[tuple[str, str, str], dict[str, Any]]] = {  # by learner, game and what is observed
+TUNED: Final[dict[tuple[str, str, str], dict[str, Any]]] = {  # by agent, game and what is observed
     ("dqn", "catcher", "state"): {"lr": 3e-4, "optimizer": "adam"},
     ("dqn-mer", "catcher", "state"): {"lr": 0.015},
     ("dqn", "flappy-bird", "state"): {"lr": 3e-4, "optimizer": "adam"},
@@ -20,12 +20,16 @@ TUNED: Final[dict[tuple[str, str, str], dict[str, Any]]] = {  # by learner, game
 }
 
 
-def settings(learner: str, game: str, observation: str) -> dict[str, Any]:
+def settings(learner: str, game: str, observation: str, memory_kind: str | None = None) -> dict[str, Any]:
     """Return the settings of an agent for a game: the paper's, with what we found put in their place.
 
     Args:
         learner: "dqn" or "dqn-mer".
         game: "catcher" or "flappy-bird".
         observation: What is observed: "pixels" or "state".
+        memory_kind: A memory's name; None for the agent's own default.
     """
-    return PUBLISHED.get(learner, {}) | COMMON.get(game, {}) | TUNED.get((learner, game, observation), {})
+    usual = {"dqn": "recent", "dqn-mer": "reservoir"}.get(learner)
+    name = learner if memory_kind in (None, usual) else f"{learner}-{memory_kind}"
+    found = TUNED.get((name, game, observation), TUNED.get((learner, game, observation), {}))
+    return PUBLISHED.get(learner, {}) | COMMON.get(game, {}) | found

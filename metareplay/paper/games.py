@@ -1,0 +1,157 @@
+"""The paper's second half: which agents play which games for each figure, and the search for their settings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Final, final
+
+from metareplay.environments.schedule import Order
+from metareplay.rl.game_experiment import GameExperiment, Observed
+from metareplay.rl.settings import COMMON, PUBLISHED, settings
+
+SEARCHED: Final = (100, 101)  # seeds of the search, which no figure uses
+LEARNERS: Final = {"DQN": ("dqn", None), "DQN, reservoir": ("dqn", "reservoir"), "DQN-MER": ("dqn-mer", None)}
+RATES: Final[dict[str, dict[str, tuple[float, ...]]]] = {  # that were searched, by learner and optimizer
+    "dqn": {"adam": (1e-4, 3e-4, 1e-3), "sgd": (0.05, 0.15, 0.5)},
+    "dqn-mer": {"adam": (3e-5, 1e-4, 3e-4), "sgd": (0.005, 0.015, 0.05)},
+}
+PERIODS: Final = (100, 500)  # frames between two copies of the target network
+EPISODES: Final = {"pixels": {"catcher": 10, "flappy-bird": 3}, "state": {"catcher": 10, "flappy-bird": 10}}
+SEEDS: Final = {"pixels": {"catcher": 5, "flappy-bird": 3}, "state": {"catcher": 5, "flappy-bird": 5}}
+CAPS: Final = {"catcher": 1500, "flappy-bird": 2500}  # frames of an episode in an evaluation
+
+
+@final
+@dataclass(frozen=True)
+class GameFigure:
+    """Describe a picture of agents that play a game.
+
+    Args:
+        name: Its name on the command line.
+        title: Its title.
+        arms: What each agent does, by the agent's name; the seed is set later.
+        seeds: The seeds of each agent.
+        tasks: The tasks that it shows, counted from 1; all of them if none is named.
+        curves: Whether scores are drawn over time; otherwise it is only a table of the scores at the end.
+    """
+
+    name: str
+    title: str
+    arms: Mapping[str, GameExperiment]
+    seeds: Sequence[int]
+    tasks: tuple[int, ...] = ()
+    curves: bool = True
+
+    def experiments(self, seeds: int | None = None, **changes: Any) -> list[GameExperiment]:
+        """Return what to run, agent by agent.
+
+        Args:
+            seeds: How many seeds per agent; None for the figure's own.
+            changes: Fields of the experiments to replace, for a miniature.
+        """
+        chosen = self.seeds if seeds is None else range(self.seeds[0], self.seeds[0] + seeds)
+        return [replace(arm, seed=seed, **changes) for arm in self.arms.values() for seed in chosen]
+
+
+def _arm(
+    name: str, game: str, observation: Observed, order: Order = "published", published: bool = False, **changes: Any
+) -> GameExperiment:
+    learner, kind = LEARNERS[name]
+    options = COMMON[game] | PUBLISHED[learner] if published else settings(learner, game, observation, kind)
+    return GameExperiment(
+        learner=learner,
+        game=game,
+        observation=observation,
+        memory_kind=kind,
+        options=options,
+        order=order,
+        episodes=EPISODES[observation][game],
+        cap=CAPS[game],
+        **changes,
+    )
+
+
+def _compared(game: str, observation: Observed, order: Order) -> GameFigure:
+    """Return the three agents with our settings, and DQN and DQN-MER with the published ones."""
+    arms = {name: _arm(name, game, observation, order) for name in LEARNERS}
+    for name in ("DQN", "DQN-MER"):
+        arms[f"{name}, published settings"] = _arm(name, game, observation, order, published=True)
+    return GameFigure(
+        _name(f"figure-{_short(game)}", observation, order),
+        f"{_long(game)} from {_seen(observation)}, {order} order",
+        arms,
+        range(SEEDS[observation][game]),
+    )
+
+
+def _single(game: str, observation: Observed, frames: int, seeds: int, tasks: Sequence[int]) -> GameFigure:
+    """Return DQN on one task alone, for each task."""
+    arms = {
+        f"DQN, task {task} alone": _arm(
+            "DQN", game, observation, task=task, frames=frames, every=max(5000, frames // 10)
+        )
+        for task in tasks
+    }
+    how = f"{frames // 1000}k"
+    name = _name(f"alone-{_short(game)}-{how}", observation, "published")
+    title = f"{_long(game)} from {_seen(observation)}, one task alone, {how} frames"
+    return GameFigure(name, title, arms, range(seeds), curves=False)
+
+
+def _search(game: str, observation: Observed) -> GameFigure:
+    """Return the search for settings: the same number of settings, the same seeds for each agent."""
+    arms = {}
+    for name, (learner, _) in LEARNERS.items():
+        for (optimizer, rates), period in product(RATES[learner].items(), PERIODS):
+            for rate in rates:
+                arm = _arm(name, game, observation)
+                options = arm.options | {"lr": rate, "optimizer": optimizer, "target_every": period}
+                arms[f"{name}, {optimizer} {rate:g}, target {period}"] = replace(arm, options=options)
+    name = _name(f"search-{_short(game)}", observation, "published")
+    return GameFigure(name, f"{_long(game)} from {_seen(observation)}: search", arms, SEARCHED, curves=False)
+
+
+def _name(start: str, observation: Observed, order: Order) -> str:
+    return start + ("-states" if observation == "state" else "") + ("" if order == "published" else f"-{order}")
+
+
+def _short(game: str) -> str:
+    return game.partition("-")[0]
+
+
+def _long(game: str) -> str:
+    return {"catcher": "Catcher", "flappy-bird": "Flappy Bird"}[game]
+
+
+def _seen(observation: Observed) -> str:
+    return "pictures" if observation == "pixels" else "states"
+
+
+def _all_figures() -> list[GameFigure]:
+    found, tasks = [], range(1, 7)
+    seen: tuple[Observed, Observed] = ("pixels", "state")
+    orders: tuple[Order, Order] = ("published", "reversed")
+    for observation, game, order in product(seen, CAPS, orders):
+        found.append(_compared(game, observation, order))
+    for observation in seen:
+        first = _compared("catcher", observation, "published")
+        name, title = _name("figure-first-task", observation, "published"), f"Catcher, task 1, {_seen(observation)}"
+        found.append(replace(first, name=name, title=title, tasks=(1,)))
+    for game in CAPS:
+        found += [_single(game, "state", 25_000, 3, tasks), _single(game, "state", 150_000, 3, tasks)]
+        found += [_single(game, "state", 1_000_000, 1, tasks), _search(game, "state")]
+    return found
+
+
+def game_figures() -> dict[str, GameFigure]:
+    """Return the figures of the paper's second half, the single-task references and the searches, by name."""
+    return {one.name: one for one in _all_figures()}
+
+
+def miniature(frames: int) -> dict[str, Any]:
+    """Return the changes that make an experiment so small that it takes seconds.
+
+    Args:
+        frames: Frames per task.
+    """
+    return {"frames": frames, "every": 3 * frames, "episodes": 1, "cap": 50, "memory": 200}
