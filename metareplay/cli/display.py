@@ -8,6 +8,7 @@ from rich.table import Table
 from metareplay._core.text import duration, spread
 from metareplay.bench.frame import Sheet
 from metareplay.experiments.record import Record
+from metareplay.paper.game_results import CAPTION, GameResults, heads_of, rows_of
 from metareplay.paper.results import Result, metric_name, ours, published, remark
 
 
@@ -64,6 +65,20 @@ def _paper_cell(one: Result) -> str:
         colour = {"within": "green", "better": "cyan", "worse": "red", "missed": "red"}[one.verdict]
         lines.append(f"[{colour}]{remark(one)}[/{colour}]")
     return "\n".join(lines)
+
+
+def game_table(found: GameResults) -> Table:
+    """Make a table of agents that play a game: the scores on each task at the end.
+
+    Args:
+        found: A figure with its records.
+    """
+    rows = Table(title=f"{found.figure.name}: {found.figure.title}", caption=CAPTION, title_justify="left")
+    for number, head in enumerate(heads_of(found)):
+        rows.add_column(head, justify="right" if number else "left", no_wrap=True)
+    for name, cells in rows_of(found):
+        rows.add_row(name, *cells)
+    return rows
 
 
 def bench_table(sheet: Sheet) -> Table:

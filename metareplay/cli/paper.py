@@ -7,12 +7,15 @@ from typing import Annotated
 import typer
 
 from metareplay.cli.console import aside, print_json, print_table, remark, shown
-from metareplay.cli.display import paper_table
-from metareplay.cli.places import Jobs, On, runner_at
+from metareplay.cli.display import game_table, paper_table
+from metareplay.cli.places import Jobs, On, runner_at, threads_of
 from metareplay.cli.progress import bars
 from metareplay.engines.choose import check_engine
 from metareplay.errors import MetareplayError
-from metareplay.paper.reproduce import Wanted, as_json, pack_records, titles, write, write_page
+from metareplay.paper.game_results import WantedGames, write_games
+from metareplay.paper.game_results import as_document as game_document
+from metareplay.paper.games import game_figures
+from metareplay.paper.reproduce import Wanted, as_json, chosen, pack_records, titles, write, write_page
 from metareplay.paper.results import summary
 
 
@@ -38,6 +41,7 @@ def paper(
     tasks: Annotated[int | None, typer.Option(help="For a miniature: the number of tasks.")] = None,
     examples: Annotated[int | None, typer.Option(help="For a miniature: examples per task.")] = None,
     test_examples: Annotated[int | None, typer.Option(help="For a miniature: test images per task.")] = None,
+    frames: Annotated[int | None, typer.Option(help="For a miniature of games: frames per task.")] = None,
     to_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Show the paper's tables with our numbers. A finished run is never repeated; an interrupted one is continued.
@@ -46,21 +50,36 @@ def paper(
     """
     if listed or not names:
         for name, title in titles().items():
-            shown.print(f"{name:17} {title}", highlight=False)
+            shown.print(f"{name:29} {title}", highlight=False)
         return
     if on == "fleet" and fresh:
         raise MetareplayError("--fresh and --on fleet: use one of them, or an empty folder for --records")
-    wanted = Wanted(names, seeds, {"tasks": tasks, "examples": examples, "test_examples": test_examples})
+    asked, playable = chosen(names), game_figures()
+    wanted = Wanted(
+        [name for name in asked if name not in playable],
+        seeds,
+        {"tasks": tasks, "examples": examples, "test_examples": test_examples},
+    )
+    played = WantedGames([name for name in asked if name in playable], seeds, frames, check_engine(engine))
     if only_records:
-        found = wanted.results(wanted.recorded(records))
+        found, games = wanted.results(wanted.recorded(records)), played.results(played.recorded(records))
     else:
         runner, name = runner_at(on, jobs, rest_on_threads=True), check_engine(engine)
         experiments = [replace(one, engine=name) for one in wanted.experiments]
         if name != "cuda" and tasks is None and any(one.stream == "omniglot" for one in experiments):
             remark("Omniglot without a GPU: minutes for Online, hours for MER, days for GEM; --engine cuda is faster")
+        if name != "cuda" and frames is None and any(one.observation == "pixels" for one in played.experiments):
+            remark(
+                "games from pictures without a GPU take hours per run: use the figures from states, or --engine cuda"
+            )
         with bars(aside) as watcher:
-            found = wanted.results(runner.run(experiments, records, fresh=fresh, watcher=watcher))
-    for trouble in write(found, out):
+            learned = runner.run(experiments, records, fresh=fresh, watcher=watcher) if experiments else []
+            found = wanted.results(learned)
+            threads = threads_of(jobs)
+            games = played.results(
+                threads.run(played.experiments, records, fresh=fresh, watcher=watcher) if played.experiments else []
+            )
+    for trouble in (*write(found, out), *write_games(games, out)):
         remark(trouble)
     for one in found:
         if not one.numbers:
@@ -69,10 +88,15 @@ def paper(
             print_table(paper_table(f"{one.table.name}: {one.table.title}", one.numbers))
             for note in (*one.table.notes, summary(one.numbers)):
                 shown.print(note, highlight=False, soft_wrap=True)
+    for results in games:
+        if not results.records:
+            remark(f"{results.figure.name}: none of its runs is in {records} yet")
+        elif not to_json:
+            print_table(game_table(results))
     if to_json:
-        print_json(as_json(found))
+        print_json(as_json(found) | ({"games": [game_document(one) for one in games if one.records]} if games else {}))
     if packed is not None:
-        pack_records(found, packed)
+        pack_records(found, games, packed)
     if page is not None:
-        write_page(found, page)
+        write_page(found, games, page)
     remark(f"tables and pictures: {out}/; records: {records}/")

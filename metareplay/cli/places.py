@@ -31,7 +31,16 @@ def runner_at(on: str, jobs: str, *, rest_on_threads: bool) -> Runner:
     """
     if on not in PLACES:
         raise InputError(f"--on {on}: use one of {', '.join(PLACES)}")
-    threads = Threads("auto" if jobs == "auto" else count_jobs(jobs))
+    threads = threads_of(jobs)
     if on == "threads":
         return threads
     return FleetRunner(rest=threads if rest_on_threads else None)
+
+
+def threads_of(jobs: str) -> Threads:
+    """Return the runner on this machine's threads.
+
+    Args:
+        jobs: Runs at a time: a number, or "auto".
+    """
+    return Threads("auto" if jobs == "auto" else count_jobs(jobs))

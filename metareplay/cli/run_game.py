@@ -6,22 +6,22 @@ from statistics import fmean
 from typing import Annotated, Any, cast
 
 import typer
-from rich.table import Table
 
-from metareplay._core.text import deviation, duration, spread
+from metareplay._core.text import deviation
 from metareplay.cli.console import aside, draw, print_json, print_table, remark
-from metareplay.cli.places import Jobs
+from metareplay.cli.display import game_table
+from metareplay.cli.places import Jobs, threads_of
 from metareplay.cli.progress import bars
 from metareplay.engines.choose import check_engine
 from metareplay.environments.registration import need_gymnasium
 from metareplay.errors import MetareplayError
+from metareplay.paper.game_results import GameResults
+from metareplay.paper.games import GameFigure
 from metareplay.plots import plot_scores
 from metareplay.rl import GameExperiment, GameRecord
 from metareplay.rl.agent_file import SUFFIX
 from metareplay.rl.game_experiment import AGENTS_BY_NAME, GAMES, MEMORIES
 from metareplay.rl.settings import PUBLISHED, settings
-from metareplay.runners import Threads
-from metareplay.runners.threads import count_jobs
 
 
 def run_game(
@@ -95,44 +95,21 @@ def run_game(
     ]
     if not quick and engine != "cuda":
         remark("learning from pictures takes hours on a CPU: use --quick, or --engine cuda on a GPU")
-    runner = Threads("auto" if jobs == "auto" else count_jobs(jobs))
+    runner = threads_of(jobs)
     with bars(aside) as watcher:
         found = [one for one in runner.run(experiments, records, fresh=fresh, watcher=watcher) if one is not None]
-    title = f"{learner} on {game}{'' if task is None else f' task {task}'}, {order} order, {observation}"
+    title = f"{order} order, {observation}" if task is None else f"task {task} alone, {observation}"
     if as_json:
         print_json(found[0].to_json() if seeds == 1 else summary(found))
         return
-    print_table(score_table({learner: found}, title))
+    figure = GameFigure(f"{learner} on {game}", title, {learner: experiments[0]}, range(seed, seed + seeds))
+    print_table(game_table(GameResults(figure, {learner: found})))
     for record in found[:1]:
         shown = records / f"{record.name}{SUFFIX}"
         remark(f"watch it: metareplay play {game} --agent {shown}")
-    draw(partial(plot_scores, {learner: found}, title=title), records / f"{found[0].name}.png")
-
-
-def score_table(groups: dict[str, list[GameRecord]], title: str) -> Table:
-    """Make a table with one row per group of records: the scores on each task at the end, their mean, and more.
-
-    Args:
-        groups: The records of the seeds of each agent, by name.
-        title: The title of the table.
-    """
-    tasks = max(len(record.final) for records in groups.values() for record in records)
-    caption = (
-        "scores at the end; area: mean over time and tasks; lost: how far the first task learned is below its best"
+    draw(
+        partial(plot_scores, {learner: found}, title=f"{learner} on {game}, {title}"), records / f"{found[0].name}.png"
     )
-    rows = Table(title=title, caption=caption, title_justify="left")
-    rows.add_column("agent", no_wrap=True)
-    for name in (*(f"task {task}" for task in range(1, tasks + 1)), "mean", "area", "lost", "seeds", "time"):
-        rows.add_column(name, justify="right", no_wrap=True)
-    for name, records in groups.items():
-        scores = [spread([float(record.final[task]) for record in records], digits=1) for task in range(tasks)]
-        lost = [float(record.forgetting[record.first_task]) for record in records]
-        others = [[record.final_mean for record in records], [record.average for record in records], lost]
-        seconds = fmean(record.seconds["learn"] for record in records)
-        rows.add_row(
-            name, *scores, *(spread(one, digits=1) for one in others), str(len(records)), duration(seconds)
-        )  # fmt: skip
-    return rows
 
 
 def summary(records: list[GameRecord]) -> dict[str, Any]:

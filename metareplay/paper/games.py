@@ -42,15 +42,16 @@ class GameFigure:
     tasks: tuple[int, ...] = ()
     curves: bool = True
 
-    def experiments(self, seeds: int | None = None, **changes: Any) -> list[GameExperiment]:
+    def experiments(self, seeds: int | None = None, frames: int | None = None) -> list[GameExperiment]:
         """Return what to run, agent by agent.
 
         Args:
             seeds: How many seeds per agent; None for the figure's own.
-            changes: Fields of the experiments to replace, for a miniature.
+            frames: Frames per task, for a miniature that takes seconds; None for the figure's own.
         """
         chosen = self.seeds if seeds is None else range(self.seeds[0], self.seeds[0] + seeds)
-        return [replace(arm, seed=seed, **changes) for arm in self.arms.values() for seed in chosen]
+        arms = self.arms.values() if frames is None else [_miniature(arm, frames) for arm in self.arms.values()]
+        return [replace(arm, seed=seed) for arm in arms for seed in chosen]
 
 
 def _arm(
@@ -148,10 +149,7 @@ def game_figures() -> dict[str, GameFigure]:
     return {one.name: one for one in _all_figures()}
 
 
-def miniature(frames: int) -> dict[str, Any]:
-    """Return the changes that make an experiment so small that it takes seconds.
-
-    Args:
-        frames: Frames per task.
-    """
-    return {"frames": frames, "every": 3 * frames, "episodes": 1, "cap": 50, "memory": 200}
+def _miniature(arm: GameExperiment, frames: int) -> GameExperiment:
+    """Return an experiment that is so small that it takes seconds."""
+    options = arm.options | {"warmup": 20}
+    return replace(arm, frames=frames, every=3 * frames, episodes=1, cap=50, memory=200, options=options)

@@ -10,6 +10,8 @@ from metareplay.errors import MetareplayError, PicturesMissingError
 from metareplay.experiments import Experiment, Record, Records, pack
 from metareplay.paper.document import document
 from metareplay.paper.figures import FIGURES, PICTURES
+from metareplay.paper.game_results import GameResults, game_page
+from metareplay.paper.games import game_figures
 from metareplay.paper.results import Result, as_document, needed_runs, results, write_table
 from metareplay.paper.tables import OBSERVATIONS, TABLES, PaperTable
 
@@ -44,7 +46,9 @@ class Reproduction:
 
 def titles() -> dict[str, str]:
     """Return the title of every table and figure, by name."""
-    return {name: make().title for name, make in TABLES.items()} | {name: one.title for name, one in FIGURES.items()}
+    tables = {name: make().title for name, make in TABLES.items()}
+    figures = {name: one.title for name, one in FIGURES.items()}
+    return tables | figures | {name: one.title for name, one in game_figures().items()}
 
 
 def chosen(names: Sequence[str]) -> list[str]:
@@ -137,11 +141,12 @@ def as_json(found: Sequence[Reproduction]) -> dict[str, Any]:
     return {"tables": [as_document(one.table, one.numbers) for one in found if one.is_table]}
 
 
-def write_page(found: Sequence[Reproduction], path: Path) -> None:
+def write_page(found: Sequence[Reproduction], games: Sequence[GameResults], path: Path) -> None:
     """Write one page with all tables and pictures.
 
     Args:
         found: Tables and figures.
+        games: Figures of games.
         path: The Markdown file to write.
     """
     tables = {
@@ -150,14 +155,16 @@ def write_page(found: Sequence[Reproduction], path: Path) -> None:
         if one.is_table and (one.numbers or one.name not in OBSERVATIONS)
     }
     pictures = {f"{one.name}.png": FIGURES[one.name].title for one in found if not one.is_table and one.numbers}
-    write_text(path, document(tables, pictures))
+    write_text(path, "\n".join(part for part in (document(tables, pictures), game_page(games)) if part))
 
 
-def pack_records(found: Sequence[Reproduction], path: Path) -> None:
+def pack_records(found: Sequence[Reproduction], games: Sequence[GameResults], path: Path) -> None:
     """Write all records behind some tables and figures into one file.
 
     Args:
         found: Tables and figures.
+        games: Figures of games.
         path: The file to write, usually *.jsonl.
     """
-    pack((record for one in found for number in one.numbers for record in number.records), path)
+    learned = (record for one in found for number in one.numbers for record in number.records)
+    pack((*learned, *(record for one in games for record in one.records)), path)

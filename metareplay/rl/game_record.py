@@ -209,6 +209,7 @@ class GameRecord(BaseRecord):
         """Return plain JSON values: the final scores, then everything else."""
         del compact
         parts = {one.name: getattr(self, one.name) for one in fields(self)}
+        parts["scores"] = [[[_short(score) for score in task] for task in one] for one in self.scores]
         final = [round(value, 3) for value in self.final.tolist()]
         return {"format": FORMAT, "kind": self.kind, "key": self.key, "final": final, **parts}
 
@@ -217,3 +218,8 @@ class GameRecord(BaseRecord):
         """Make a record from what `to_json` returned."""
         check_format(parts, cls.kind)
         return cls(**{one.name: parts[one.name] for one in fields(cls)})
+
+
+def _short(score: float) -> float | int:
+    """Return a whole number without its point."""
+    return int(score) if score == int(score) else score

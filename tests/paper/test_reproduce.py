@@ -161,7 +161,7 @@ def test_the_document_has_the_tables_and_not_the_figures() -> None:
 
 def test_the_page_has_every_table_and_the_figures_that_were_drawn(tmp_path: Path) -> None:
     found = [reproduced("table-5"), reproduced("figure-tasks"), empty("figure-memory"), empty("table-4")]
-    write_page(found, tmp_path / "new" / "page.md")
+    write_page(found, [], tmp_path / "new" / "page.md")
     page = (tmp_path / "new" / "page.md").read_text()
     assert page.index("## Table 5: ") < page.index("## Table 4: ")
     assert "(../results/figure-tasks.png)" in page
@@ -170,7 +170,7 @@ def test_the_page_has_every_table_and_the_figures_that_were_drawn(tmp_path: Path
 
 def test_the_records_behind_everything_are_packed_once(tmp_path: Path) -> None:
     found = [reproduced("table-5", RECORD), reproduced("table-4", ALIGNED), reproduced("figure-tasks", RECORD)]
-    pack_records(found, tmp_path / "all.jsonl")
+    pack_records(found, [], tmp_path / "all.jsonl")
     assert sorted(record.key for record in unpack(tmp_path / "all.jsonl", mr.Record)) == sorted(
         [RECORD.key, ALIGNED.key]
     )

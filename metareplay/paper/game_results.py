@@ -1,0 +1,183 @@
+"""Our results for the paper's second half: the scores of agents, as tables and pictures."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+from metareplay._core.files import write_text
+from metareplay._core.text import spread
+from metareplay.errors import MetareplayError, PicturesMissingError
+from metareplay.experiments import Records
+from metareplay.paper.games import GameFigure, game_figures
+from metareplay.plots import plot_scores
+from metareplay.rl.game_experiment import GameExperiment
+from metareplay.rl.game_record import GameRecord
+
+
+@final
+@dataclass(frozen=True)
+class GameResults:
+    """Hold one figure with the records of its agents.
+
+    Args:
+        figure: What was wanted.
+        groups: The records of each agent's seeds, by the agent's name; agents without records are left out.
+        note: What else a reader has to know.
+    """
+
+    figure: GameFigure
+    groups: dict[str, list[GameRecord]]
+    note: str = ""
+
+    @property
+    def records(self) -> list[GameRecord]:
+        """All records behind the figure."""
+        return [record for group in self.groups.values() for record in group]
+
+
+@final
+class WantedGames:
+    """Find out what has to be run for some figures of games.
+
+    Args:
+        names: The names of the figures.
+        seeds: Seeds per agent; None for the figures' own.
+        frames: Frames per task of a miniature; None for the full length.
+        engine: What does the arithmetic of new runs.
+    """
+
+    def __init__(self, names: Sequence[str], seeds: int | None, frames: int | None, engine: Any = "auto") -> None:
+        known = game_figures()
+        self._figures = [known[name] for name in names]
+        self._seeds, self._frames = seeds, frames
+        self._engine = engine
+        if frames is not None and frames < 1:
+            raise MetareplayError(f"--frames {frames}: play at least one frame per task")
+
+    @property
+    def experiments(self) -> list[GameExperiment]:
+        """What to run, in the order of the figures."""
+        return [replace(one, engine=self._engine) for figure in self._figures for one in self._of(figure)]
+
+    def recorded(self, folder: Path) -> list[GameRecord | None]:
+        """Return the records that are in a folder, in the order of `experiments`; None if there is no record.
+
+        Args:
+            folder: Where the records are.
+        """
+        kept = Records(folder, GameRecord)
+        return [kept.find(one.key) for one in self.experiments]
+
+    def results(self, records: Sequence[GameRecord | None]) -> list[GameResults]:
+        """Return each figure with its records.
+
+        Args:
+            records: The records of `experiments`, in that order; None for a run that has not been done.
+        """
+        found, rest = [], iter(records)
+        note = "A miniature: not to be compared with anything." if self._frames else ""
+        for figure in self._figures:
+            each = len(self._of(figure)) // len(figure.arms)
+            groups = {name: [next(rest) for _ in range(each)] for name in figure.arms}
+            there = {name: [one for one in group if one is not None] for name, group in groups.items()}
+            found.append(GameResults(figure, {name: group for name, group in there.items() if group}, note))
+        return found
+
+    def _of(self, figure: GameFigure) -> list[GameExperiment]:
+        return figure.experiments(self._seeds, self._frames)
+
+
+def rows_of(found: GameResults) -> list[tuple[str, list[str]]]:
+    """Return the rows of a figure's table: the scores on each task at the end, mean, area, what was lost, and seeds.
+
+    Args:
+        found: The figure with its records; a search is ordered by area.
+    """
+    groups = list(found.groups.items())
+    if found.figure.name.startswith("search"):
+        groups.sort(key=lambda one: -sum(record.average for record in one[1]) / len(one[1]))
+    rows = []
+    for name, records in groups:
+        columns = [[float(record.final[task]) for record in records] for task in range(len(records[0].final))]
+        columns += [[record.final_mean for record in records], [record.average for record in records]]
+        columns.append([float(record.forgetting[record.first_task]) for record in records])
+        rows.append((name, [*(spread(values, digits=1) for values in columns), str(len(records))]))
+    return rows
+
+
+def heads_of(found: GameResults) -> list[str]:
+    """Return the heads of the columns of a figure's table."""
+    tasks = len(found.records[0].final)
+    return ["agent", *(f"task {task}" for task in range(1, tasks + 1)), "mean", "area", "lost", "seeds"]
+
+
+CAPTION = "scores at the end; area: mean over time and tasks; lost: how far the first task is below its best score"
+
+
+def as_markdown(found: GameResults) -> str:
+    """Return a figure's table as Markdown.
+
+    Args:
+        found: The figure with its records.
+    """
+    heads = heads_of(found)
+    lines = [f"| {' | '.join(heads)} |", f"|---{'|---:' * (len(heads) - 1)}|"]
+    lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in rows_of(found)]
+    return "\n".join([*lines, "", f"{CAPTION}. {found.note}".strip(), ""])
+
+
+def as_document(found: GameResults) -> dict[str, Any]:
+    """Return a figure's numbers as plain JSON values.
+
+    Args:
+        found: The figure with its records.
+    """
+    agents = {
+        name: {
+            "final": [[round(float(score), 3) for score in record.final] for record in records],
+            "mean": [round(record.final_mean, 3) for record in records],
+            "area": [round(record.average, 3) for record in records],
+            "seeds": [record.seed for record in records],
+            "keys": [record.key for record in records],
+        }
+        for name, records in found.groups.items()
+    }
+    return {"name": found.figure.name, "title": found.figure.title, "agents": agents}
+
+
+def write_games(found: Sequence[GameResults], folder: Path) -> list[str]:
+    """Write tables (Markdown, JSON) and pictures; return what could not be drawn, and why.
+
+    Args:
+        found: Figures; those without records are left out.
+        folder: Where to write them.
+    """
+    troubles = []
+    for one in found:
+        if not one.records:
+            continue
+        write_text(folder / f"{one.figure.name}.md", f"# {one.figure.title}\n\n{as_markdown(one)}")
+        write_text(folder / f"{one.figure.name}.json", json.dumps(as_document(one), indent=1) + "\n")
+        if one.figure.curves:
+            try:
+                plot_scores(one.groups, folder / f"{one.figure.name}.png", one.figure.title, one.figure.tasks)
+            except PicturesMissingError as error:
+                troubles.append(f"{one.figure.name}: no picture ({error})")
+    return troubles
+
+
+def game_page(found: Sequence[GameResults]) -> str:
+    """Return the part of the results page that shows games, as Markdown.
+
+    Args:
+        found: Figures; those without records are left out.
+    """
+    parts = []
+    for one in found:
+        if one.records:
+            parts += [f"## {one.figure.title}\n", as_markdown(one)]
+            if one.figure.curves:
+                parts.append(f"![{one.figure.title}](../results/{one.figure.name}.png)\n")
+    return "\n".join(parts)
