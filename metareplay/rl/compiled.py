@@ -293,19 +293,19 @@ class CompiledPlay:
         assert isinstance(tasks, TensorColumn), "the constructor has looked"
         counts = Counts(*(np.array([n]) for n in (agent.seen, agent.episodes, memory.seen, len(memory))))
         kernel.take(objective)
+        arguments = (
+            kernel.net,
+            kernel.columns(table),
+            Held(memory.order, memory.is_filled, tasks.values.numpy(), table.writes),
+            counts,
+            self._rows,
+            self._ends,
+            kernel.rates(self._rates(), objective, together=isinstance(agent, DQN)),
+            self._habits(),
+        )
         with kernel.compiling():
-            learned = play_frames(
-                self.state,
-                count,
-                kernel.net,
-                kernel.columns(table),
-                Held(memory.order, memory.is_filled, tasks.values.numpy(), table.writes),
-                counts,
-                self._rows,
-                self._ends,
-                kernel.rates(self._rates(), objective, together=isinstance(agent, DQN)),
-                self._habits(),
-            )
+            play_frames(self.state, 0, *arguments)  # compiles, if need be, and does nothing else
+        learned = play_frames(self.state, count, *arguments)
         kernel.give(objective)
         return learned, counts
 
