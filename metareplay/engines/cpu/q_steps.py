@@ -25,6 +25,7 @@ from metareplay.engines.cpu.simd import (
     inner,
     load,
     load_rows,
+    load_span,
     multiply_add,
     multiply_add_each,
     numbers,
@@ -32,6 +33,7 @@ from metareplay.engines.cpu.simd import (
     splat,
     splat_eight,
     store,
+    store_span,
     store_totals,
     total,
     where_open,
@@ -51,6 +53,7 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's, as in torch.optim.Adam
 # times slower. Below these limits they are set to 0. Such a moment moves a weight by less than lr * 1e-22, and such a
 # square is lost to rounding when EPSILON is added to its root.
 LEAST_MOMENT, LEAST_SQUARE = np.float32(1e-30), np.float32(1e-34)
+LIKE_FOUR = (0,) * 4
 ZERO, ONE = np.float32(0), np.float32(1)
 
 
@@ -257,11 +260,17 @@ def forward(net: QNet, weights: Packed, xs: Array, r: Index) -> None:
     last = len(net.spans) - 1
     for layer in range(last):
         span, above = net.spans[layer], layer + 1
-        for j in range(span):
+        for j in range(0, span - span % 4, 4):  # four sums at a time stay in registers
+            four = zeros(net.inputs, LIKE_FOUR)
+            for t in range(net.counts[layer]):
+                row = load_span(weights.rows, net.picks[layer, t], j * LANES, LIKE_FOUR)
+                four = multiply_add_each(splat(net.terms[layer, t]), row, four)
+            store_span(net.inputs, above, j * LANES, four)
+        for j in range(span - span % 4, span):
             store(net.inputs, above, j * LANES, splat(ZERO))
-        for t in range(0, net.counts[layer], EIGHT):
+        for t in range(0, net.counts[layer] if span % 4 else 0, EIGHT):
             picks, terms = numbers(net.picks, layer, t, LIKE_EIGHT), splat_eight(net.terms, layer, t)
-            for j in range(span):
+            for j in range(span - span % 4, span):
                 rows = load_rows(weights.rows, picks, j * LANES)
                 store(net.inputs, above, j * LANES, inner(terms, rows, load(net.inputs, above, j * LANES)))
         if above < last:
