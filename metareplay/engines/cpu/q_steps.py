@@ -373,22 +373,14 @@ def add_outer(net: QNet, out: Packed, action: Index, slope: Any, factor: Any) ->
     last = len(net.spans) - 1
     row, by = net.firsts[last] + action * net.spans[last], splat(factor * slope)
     for j in range(net.spans[last]):
-        store(
-            out.rows,
-            row,
-            j * LANES,
-            multiply_add(by, load(net.inputs, last, j * LANES), load(out.rows, row, j * LANES)),
-        )
+        new = multiply_add(by, load(net.inputs, last, j * LANES), load(out.rows, row, j * LANES))
+        store(out.rows, row, j * LANES, new)
     for layer in range(last):
         for t in range(net.counts[layer]):
             row, by = net.picks[layer, t], splat(factor * net.terms[layer, t])
             for j in range(net.spans[layer]):
-                store(
-                    out.rows,
-                    row,
-                    j * LANES,
-                    multiply_add(by, load(net.deltas, layer, j * LANES), load(out.rows, row, j * LANES)),
-                )
+                new = multiply_add(by, load(net.deltas, layer, j * LANES), load(out.rows, row, j * LANES))
+                store(out.rows, row, j * LANES, new)
 
 
 @inlined
@@ -431,12 +423,8 @@ def adam(net: QNet, scale: Any, lr: float) -> None:
     steps = np.float64(net.steps[0])
     rate = np.float32(lr / (1 - BETA_1**steps))
     correction = np.float32(1 / np.sqrt(1 - BETA_2**steps))
-    new, kept, new_square, epsilon = (
-        np.float32(1 - BETA_1),
-        np.float32(BETA_2),
-        np.float32(1 - BETA_2),
-        np.float32(EPSILON),
-    )
+    new, kept, new_square = np.float32(1 - BETA_1), np.float32(BETA_2), np.float32(1 - BETA_2)
+    epsilon = np.float32(EPSILON)
     weights, moments, squares = net.weights.flat, net.moments.flat, net.squares.flat
     gradient = net.gradient.flat
     for i in range(len(weights)):
