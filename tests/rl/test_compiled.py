@@ -15,6 +15,7 @@ from toy_environment import Line
 import metareplay as mr
 from metareplay.environments import CatcherEnv, FlappyBirdEnv, Schedule, ScheduledEnv
 from metareplay.environments.environment import GameEnv
+from metareplay.environments.kernels import OVER
 from metareplay.rl.compiled import CompiledPlay, obstacle
 
 Array = NDArray[Any]
@@ -176,7 +177,7 @@ def test_both_loops_can_take_turns() -> None:
     play = CompiledPlay(other, there.game, snapshot["state"])
     play.frames(100)
     there.restore(snapshot)
-    x = None if play.state[4] == 1 else there._seen(play.state)
+    x = None if play.state[OVER] == 1 else there._seen(play.state)
     by_frames(other, there, 100, x)
     assert_same(one, other)
 

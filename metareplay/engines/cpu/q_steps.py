@@ -25,6 +25,7 @@ from metareplay.engines.cpu.simd import (
     inner,
     load,
     load_rows,
+    load_span,
     multiply_add,
     multiply_add_each,
     numbers,
@@ -32,6 +33,7 @@ from metareplay.engines.cpu.simd import (
     splat,
     splat_eight,
     store,
+    store_span,
     store_totals,
     total,
     where_open,
@@ -51,6 +53,7 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's, as in torch.optim.Adam
 # times slower. Below these limits they are set to 0. Such a moment moves a weight by less than lr * 1e-22, and such a
 # square is lost to rounding when EPSILON is added to its root.
 LEAST_MOMENT, LEAST_SQUARE = np.float32(1e-30), np.float32(1e-34)
+LIKE_FOUR = (0,) * 4
 ZERO, ONE = np.float32(0), np.float32(1)
 
 
@@ -257,11 +260,17 @@ def forward(net: QNet, weights: Packed, xs: Array, r: Index) -> None:
     last = len(net.spans) - 1
     for layer in range(last):
         span, above = net.spans[layer], layer + 1
-        for j in range(span):
+        for j in range(0, span - span % 4, 4):  # four sums at a time stay in registers
+            four = zeros(net.inputs, LIKE_FOUR)
+            for t in range(net.counts[layer]):
+                row = load_span(weights.rows, net.picks[layer, t], j * LANES, LIKE_FOUR)
+                four = multiply_add_each(splat(net.terms[layer, t]), row, four)
+            store_span(net.inputs, above, j * LANES, four)
+        for j in range(span - span % 4, span):
             store(net.inputs, above, j * LANES, splat(ZERO))
-        for t in range(0, net.counts[layer], EIGHT):
+        for t in range(0, net.counts[layer] if span % 4 else 0, EIGHT):
             picks, terms = numbers(net.picks, layer, t, LIKE_EIGHT), splat_eight(net.terms, layer, t)
-            for j in range(span):
+            for j in range(span - span % 4, span):
                 rows = load_rows(weights.rows, picks, j * LANES)
                 store(net.inputs, above, j * LANES, inner(terms, rows, load(net.inputs, above, j * LANES)))
         if above < last:
@@ -364,22 +373,14 @@ def add_outer(net: QNet, out: Packed, action: Index, slope: Any, factor: Any) ->
     last = len(net.spans) - 1
     row, by = net.firsts[last] + action * net.spans[last], splat(factor * slope)
     for j in range(net.spans[last]):
-        store(
-            out.rows,
-            row,
-            j * LANES,
-            multiply_add(by, load(net.inputs, last, j * LANES), load(out.rows, row, j * LANES)),
-        )
+        new = multiply_add(by, load(net.inputs, last, j * LANES), load(out.rows, row, j * LANES))
+        store(out.rows, row, j * LANES, new)
     for layer in range(last):
         for t in range(net.counts[layer]):
             row, by = net.picks[layer, t], splat(factor * net.terms[layer, t])
             for j in range(net.spans[layer]):
-                store(
-                    out.rows,
-                    row,
-                    j * LANES,
-                    multiply_add(by, load(net.deltas, layer, j * LANES), load(out.rows, row, j * LANES)),
-                )
+                new = multiply_add(by, load(net.deltas, layer, j * LANES), load(out.rows, row, j * LANES))
+                store(out.rows, row, j * LANES, new)
 
 
 @inlined
@@ -422,12 +423,8 @@ def adam(net: QNet, scale: Any, lr: float) -> None:
     steps = np.float64(net.steps[0])
     rate = np.float32(lr / (1 - BETA_1**steps))
     correction = np.float32(1 / np.sqrt(1 - BETA_2**steps))
-    new, kept, new_square, epsilon = (
-        np.float32(1 - BETA_1),
-        np.float32(BETA_2),
-        np.float32(1 - BETA_2),
-        np.float32(EPSILON),
-    )
+    new, kept, new_square = np.float32(1 - BETA_1), np.float32(BETA_2), np.float32(1 - BETA_2)
+    epsilon = np.float32(EPSILON)
     weights, moments, squares = net.weights.flat, net.moments.flat, net.squares.flat
     gradient = net.gradient.flat
     for i in range(len(weights)):
