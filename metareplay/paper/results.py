@@ -89,7 +89,7 @@ def seeds_of(cell: Cell, count: int | None) -> list[int]:
     """
     if count is None:
         count = len(cell.seeds) if cell.experiment.work < A_MINUTE else 5
-    return list(cell.seeds)[:count]
+    return list(cell.seeds)[: count if cell.most is None else min(count, cell.most)]
 
 
 def needed_runs(table: PaperTable, seeds: int | None, **changes: Any) -> list[Experiment]:
