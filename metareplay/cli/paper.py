@@ -18,6 +18,8 @@ from metareplay.paper.games import game_figures
 from metareplay.paper.reproduce import Wanted, as_json, chosen, pack_records, titles, write, write_page
 from metareplay.paper.results import summary
 
+SMALL = 20  # frames per task in a miniature
+
 
 def paper(
     names: Annotated[list[str] | None, typer.Argument(help="Names that --list shows, or all.")] = None,
@@ -50,7 +52,7 @@ def paper(
     """
     if listed or not names:
         for name, title in titles().items():
-            shown.print(f"{name:29} {title}", highlight=False)
+            shown.print(f"{name:31} {title}", highlight=False, soft_wrap=True)
         return
     if on == "fleet" and fresh:
         raise MetareplayError("--fresh and --on fleet: use one of them, or an empty folder for --records")
@@ -60,6 +62,8 @@ def paper(
         seeds,
         {"tasks": tasks, "examples": examples, "test_examples": test_examples},
     )
+    if frames is None and (tasks, examples, test_examples) != (None, None, None):
+        frames = SMALL  # games become miniatures, too
     played = WantedGames([name for name in asked if name in playable], seeds, frames, check_engine(engine))
     if only_records:
         found, games = wanted.results(wanted.recorded(records)), played.results(played.recorded(records))

@@ -10,7 +10,7 @@ from metareplay._core.files import write_text
 from metareplay._core.text import spread
 from metareplay.errors import MetareplayError, PicturesMissingError
 from metareplay.experiments import Records
-from metareplay.paper.games import GameFigure, game_figures
+from metareplay.paper.games import SEARCH, GameFigure, game_figures
 from metareplay.plots import plot_scores
 from metareplay.rl.game_experiment import GameExperiment
 from metareplay.rl.game_record import GameRecord
@@ -96,7 +96,7 @@ def rows_of(found: GameResults) -> list[tuple[str, list[str]]]:
         found: The figure with its records; a search is ordered by area.
     """
     groups = list(found.groups.items())
-    if found.figure.name.startswith("search"):
+    if found.figure.name.startswith(SEARCH):
         groups.sort(key=lambda one: -sum(record.average for record in one[1]) / len(one[1]))
     rows = []
     for name, records in groups:

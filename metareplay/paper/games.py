@@ -9,6 +9,7 @@ from metareplay.environments.schedule import Order
 from metareplay.rl.game_experiment import GameExperiment, Observed
 from metareplay.rl.settings import COMMON, PUBLISHED, settings
 
+SEARCH: Final = "search-"  # what names of searches begin with
 SEARCHED: Final = (100, 101)  # seeds of the search, which no figure uses
 LEARNERS: Final = {"DQN": ("dqn", None), "DQN, reservoir": ("dqn", "reservoir"), "DQN-MER": ("dqn-mer", None)}
 RATES: Final[dict[str, dict[str, tuple[float, ...]]]] = {  # that were searched, by learner and optimizer
@@ -108,7 +109,7 @@ def _search(game: str, observation: Observed) -> GameFigure:
                 arm = _arm(name, game, observation)
                 options = arm.options | {"lr": rate, "optimizer": optimizer, "target_every": period}
                 arms[f"{name}, {optimizer} {rate:g}, target {period}"] = replace(arm, options=options)
-    name = _name(f"search-{_short(game)}", observation, "published")
+    name = _name(f"{SEARCH}{_short(game)}", observation, "published")
     return GameFigure(name, f"{_long(game)} from {_seen(observation)}: search", arms, SEARCHED, curves=False)
 
 

@@ -11,7 +11,7 @@ from metareplay.experiments import Experiment, Record, Records, pack
 from metareplay.paper.document import document
 from metareplay.paper.figures import FIGURES, PICTURES
 from metareplay.paper.game_results import GameResults, game_page
-from metareplay.paper.games import game_figures
+from metareplay.paper.games import SEARCH, game_figures
 from metareplay.paper.results import Result, as_document, needed_runs, results, write_table
 from metareplay.paper.tables import OBSERVATIONS, TABLES, PaperTable
 
@@ -55,13 +55,14 @@ def chosen(names: Sequence[str]) -> list[str]:
     """Return the names of the tables and figures that were asked for, each once.
 
     Args:
-        names: Names, or "all".
+        names: Names, or "all" for everything but the searches for settings.
     """
     everything = titles()
     for name in names:
         if name not in (*everything, "all"):
             raise MetareplayError(f"no {name!r} in the paper: use one of {', '.join(everything)}, all")
-    return list(everything) if "all" in names else list(dict.fromkeys(names))
+    wanted = [name for name in everything if not name.startswith(SEARCH)] if "all" in names else []
+    return list(dict.fromkeys((*wanted, *(name for name in names if name != "all"))))
 
 
 @final

@@ -12,6 +12,7 @@ from small_runs import ALIGNED, RECORD
 import metareplay as mr
 from metareplay.experiments import unpack
 from metareplay.paper.figures import FIGURES, PICTURES
+from metareplay.paper.games import game_figures
 from metareplay.paper.reproduce import Reproduction, Wanted, as_json, chosen, pack_records, titles, write, write_page
 from metareplay.paper.results import Result, as_document, needed_runs, results, shown_cells
 from metareplay.paper.tables import TABLES, PaperTable
@@ -34,7 +35,7 @@ def empty(name: str) -> Reproduction:
 
 
 def test_everything_has_a_title() -> None:
-    assert list(titles()) == [*TABLES, *FIGURES]
+    assert list(titles()) == [*TABLES, *FIGURES, *game_figures()]
     assert titles()["table-2"] == TABLES["table-2"]().title
     assert titles()["figure-tasks"] == FIGURES["figure-tasks"].title
     assert all(titles().values())
@@ -42,7 +43,9 @@ def test_everything_has_a_title() -> None:
 
 def test_names_are_taken_in_order_and_once() -> None:
     assert chosen(["table-5", "figure-tasks", "table-5", "table-1"]) == ["table-5", "figure-tasks", "table-1"]
-    assert chosen(["all"]) == chosen(["table-3", "all"]) == list(titles())
+    everything = [name for name in titles() if not name.startswith("search-")]
+    assert chosen(["all"]) == chosen(["table-3", "all"]) == everything
+    assert chosen(["all", "search-catcher-states"]) == [*everything, "search-catcher-states"]
     assert chosen([]) == []
 
 
@@ -56,8 +59,9 @@ def test_an_unknown_name_is_refused_in_one_line(names: list[str]) -> None:
 
 
 def test_what_is_a_table_and_what_is_drawn() -> None:
-    assert {name for name in titles() if reproduced(name).is_table} == set(TABLES)
-    assert {name for name in titles() if reproduced(name).draw is not None} == {*FIGURES, *PICTURES}
+    names = [*TABLES, *FIGURES]
+    assert {name for name in names if reproduced(name).is_table} == set(TABLES)
+    assert {name for name in names if reproduced(name).draw is not None} == {*FIGURES, *PICTURES}
     assert reproduced("figure-tasks").draw is FIGURES["figure-tasks"].draw
 
 

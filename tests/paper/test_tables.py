@@ -28,7 +28,7 @@ CELLS = {
     "table-9": 45,
     "variants": 8,
     "table-4-after": 6,
-    "table-3-omniglot": 72,
+    "table-3-omniglot": 64,
     "table-3-printed": 72,
     "table-3-data": 20,
 }
@@ -100,12 +100,12 @@ def test_a_few_numbers_are_where_the_paper_has_them() -> None:
 def test_only_these_cells_are_empty() -> None:
     empty = [(t.name, c.model, c.memory, c.column, c.metric) for t, c in every_cell() if c.published is None]
     ours = [(t.name, c.model, c.memory, c.column, c.metric) for t, c in every_cell() if c.ours]
-    assert ours[:3] == [("table-3", "GEM", 500, "Omniglot", metric) for metric in ("ra", "la", "bti")]
-    assert {row[0] for row in ours[3:]} == set(OMNIGLOT)
+    assert {row[0] for row in ours} == set(OMNIGLOT)
     empty = [row for row in empty if row not in ours]
     independent = [("table-1", "Independent", None, f"MNIST {what}", "bti") for what in ("Rotations", "Permutations")]
     rows = [cell.model for cell in TABLES["table-6"]().cells if cell.memory == 200][::3]
-    assert empty == independent + [("table-6", row, 200, "Many Permutations", "ra") for row in rows]
+    no_gem = [("table-3", "GEM", 500, "Omniglot", metric) for metric in ("ra", "la", "bti")]
+    assert empty == independent + no_gem + [("table-6", row, 200, "Many Permutations", "ra") for row in rows]
     assert len(rows) == 10
 
 
