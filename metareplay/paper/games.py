@@ -7,11 +7,12 @@ from typing import Any, Final, final
 
 from metareplay.environments.schedule import Order
 from metareplay.rl.game_experiment import GameExperiment, Observed
-from metareplay.rl.settings import COMMON, PUBLISHED, settings
+from metareplay.rl.settings import COMMON, MER_WITH_ADAM, PUBLISHED, settings
 
 SEARCH: Final = "search-"  # what names of searches begin with
 SEARCHED: Final = (100, 101)  # seeds of the search, which no figure uses
 LEARNERS: Final = {"DQN": ("dqn", None), "DQN, reservoir": ("dqn", "reservoir"), "DQN-MER": ("dqn-mer", None)}
+ADAM: Final = "DQN-MER, Adam"  # the best settings with Adam inside; DQN-MER itself takes the plain steps of Algorithm 8
 RATES: Final[dict[str, dict[str, tuple[float, ...]]]] = {  # that were searched, by learner and optimizer
     "dqn": {"adam": (1e-4, 3e-4, 1e-3), "sgd": (0.05, 0.15, 0.5)},
     "dqn-mer": {"adam": (3e-5, 1e-4, 3e-4), "sgd": (0.005, 0.015, 0.05)},
@@ -74,8 +75,11 @@ def _arm(
 
 
 def _compared(game: str, observation: Observed, order: Order) -> GameFigure:
-    """Return the three agents with our settings, and DQN and DQN-MER with the published ones."""
+    """Return the agents with our settings, and DQN and DQN-MER with the published ones."""
     arms = {name: _arm(name, game, observation, order) for name in LEARNERS}
+    with_adam = MER_WITH_ADAM.get((game, observation))
+    if with_adam is not None:
+        arms[ADAM] = replace(arms["DQN-MER"], options=arms["DQN-MER"].options | with_adam)
     for name in ("DQN", "DQN-MER"):
         arms[f"{name}, published settings"] = _arm(name, game, observation, order, published=True)
     return GameFigure(
