@@ -31,6 +31,15 @@ class Column(ABC):
             values: The new values, one per row.
         """
 
+    def copy(self, to: Tensor, source: Tensor) -> None:
+        """Copy the values of some rows to others.
+
+        Args:
+            to: The rows to replace, each at most once.
+            source: The rows to copy, as many.
+        """
+        self.write(to, self.gather(source))
+
 
 class Storage(ABC):
     """Make the columns of a table, and so decide where they are kept."""
@@ -118,6 +127,11 @@ class Table:
         """The names of the columns."""
         return tuple(self._columns)
 
+    @property
+    def columns(self) -> dict[str, Column]:
+        """All columns by name."""
+        return dict(self._columns)
+
     def column(self, name: str) -> Column:
         """Return one column.
 
@@ -172,7 +186,7 @@ class Table:
             to, source = torch.tensor([*last.keys()], device="cpu"), torch.tensor([*last.values()], device="cpu")
             self.writes[to.numpy()] += 1
             for column in self._columns.values():
-                column.write(to, column.gather(source))
+                column.copy(to, source)
 
     def fill(self, name: str, rows: Tensor, values: Tensor) -> None:
         """Write values into one column, which is added if the table does not have it yet.

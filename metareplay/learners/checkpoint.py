@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,14 @@ from torch import Tensor, nn
 
 from metareplay._core.archive import part, read_archive, write_archive
 from metareplay._core.columns import Columns
+from metareplay._core.frames import Unpacked, packed
 from metareplay.errors import CheckpointError
 
 if TYPE_CHECKING:
     from metareplay.learners.table_learner import TableLearner
 
 NEEDED = ("learner", "settings", "seen", "extra")
+ROWS = 1000  # of a table to restore at a time
 FILE_NAMES = {"x": "xs", "y": "ys", "task": "tasks"}  # what files call the columns that every table has
 
 
@@ -39,7 +42,7 @@ def save(
     memory = learner.own_memory
     if learner.table is not None:
         slots = learner.slot_count() if memory is None else int(memory.filled.max(initial=-1)) + 1
-        held = learner.table.gather(torch.arange(slots))
+        held = packed(learner.table.columns, torch.arange(slots))
         tensors |= {f"table/{FILE_NAMES.get(name, name)}": values for name, values in held.items()}
     if memory is not None:
         tensors["memory/filled"] = torch.from_numpy(memory.filled)
@@ -91,8 +94,8 @@ def fill(learner: TableLearner, path: Path, about: dict[str, Any], tensors: dict
         tensors: The checkpoint's tensors.
     """
     names = {name: column for column, name in FILE_NAMES.items()}
-    columns = {names.get(name, name): values for name, values in part(tensors, "table/").items()}
-    held = len(tensors.get("table/xs", ()))
+    saved = Unpacked({names.get(name, name): values for name, values in part(tensors, "table/").items()})
+    held = len(saved)
     if held > learner.slot_count():
         raise CheckpointError(f"{path} holds {held} examples, but this learner holds only {learner.slot_count()}")
     memory = learner.own_memory
@@ -106,13 +109,12 @@ def fill(learner: TableLearner, path: Path, about: dict[str, Any], tensors: dict
     learner.chosen_engine.restore(part(tensors, "engine/"))
     learner.objective.restore(part(tensors, "objective/"))
     learner.restore_private(part(tensors, "private/"))
-    if columns:
-        table = Columns(columns)
-        learner.table = learner.make_table(table, learner.piece_size())
-        rows = torch.arange(held)
-        for name, values in table.items():
-            learner.table.fill(name, rows, values)
-        learner.expect(table["x"])
+    if saved.names:
+        like = Columns({name: saved.values(name, 0, 1) for name in saved.names})
+        learner.table = learner.make_table(like, learner.piece_size())
+        for name, rows in product(saved.names, torch.arange(held).split(ROWS)):
+            learner.table.fill(name, rows, saved.values(name, int(rows[0]), int(rows[-1]) + 1))
+        learner.expect(like["x"])
     if memory is not None:
         filled, seen_of = tensors["memory/filled"].numpy(), dict(tensors["memory/seen_of"].tolist())
         memory.restore(filled, seen_of, learner.seen, learner.table)

@@ -13,8 +13,9 @@ from torch.nn import functional
 from metareplay._core.checks import check_count, check_share
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Purpose
+from metareplay._core.frames import StackStorage, is_stack
 from metareplay._core.plan import Plan
-from metareplay._core.table import Table
+from metareplay._core.table import Storage, Table, TensorStorage
 from metareplay.engines.engine import Outcome
 from metareplay.engines.temporal_difference import TemporalDifference
 from metareplay.errors import InputError
@@ -178,6 +179,11 @@ class QLearner(TableLearner):
     def make_optimizer(self, theta: nn.Parameter) -> torch.optim.Optimizer | None:
         """Make the optimizer that was named."""
         return make_optimizer(self.optimizer, theta, self.lr)
+
+    @final
+    def make_storage(self, like: Columns) -> Storage:
+        """Keep every picture once if observations are stacks of pictures; otherwise keep everything as tensors."""
+        return (StackStorage if is_stack(like["x"]) else TensorStorage)(self.weights.device)
 
     @property
     @final

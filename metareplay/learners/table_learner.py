@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Ints
-from metareplay._core.table import Table, TensorStorage
+from metareplay._core.table import Storage, Table, TensorStorage
 from metareplay._core.weights import Carry
 from metareplay.engines.engine import Outcome
 from metareplay.errors import InputError, MetareplayError, NonFiniteError
@@ -60,7 +60,7 @@ class TableLearner(Predictor):
             room: How many incoming examples it must hold.
         """
         memory, slots, device = self.own_memory, self.slot_count(), self.weights.device
-        storage = (memory.storage if memory is not None else None) or TensorStorage(device)
+        storage = (memory.storage if memory is not None else None) or self.make_storage(like)
         try:
             with torch.inference_mode(False):
                 table = Table(slots, room, like, storage)
@@ -73,6 +73,15 @@ class TableLearner(Predictor):
         if memory is not None:
             memory.table = table
         return table
+
+    def make_storage(self, like: Columns) -> Storage:
+        """Make what keeps the examples, unless the memory says otherwise.
+
+        Args:
+            like: Some examples.
+        """
+        del like
+        return TensorStorage(self.weights.device)
 
     @property
     def own_memory(self) -> Memory | None:

@@ -23,7 +23,8 @@ from metareplay.rl.evaluation import Environment, Evaluation, Scores
 from metareplay.rl.game_record import GameIdentity, GameRecord
 from metareplay.rl.playing import Playing, playing
 
-SAVE_EVERY = 20.0  # seconds between checkpoints
+SAVE_EVERY = 20.0  # seconds between checkpoints, at least
+SHARE = 30  # times as long as a checkpoint took passes before the next one
 
 
 @runtime_checkable
@@ -146,7 +147,7 @@ class Training(BaseRun[GameRecord]):
             seen, _ = self._ask(lambda: self.env.reset(seed=self._seed))
             self._playing = playing(self.agent, self.env, seen)
             self.save()  # so that a path that cannot be written is noticed before the work
-        saved = time.monotonic()
+        saved, wait = time.monotonic(), SAVE_EVERY
         while True:
             if self._due():
                 yield self._progress("evaluating")
@@ -154,9 +155,11 @@ class Training(BaseRun[GameRecord]):
             if self.agent.seen >= self.frames:
                 break
             self._play()
-            if time.monotonic() - saved > SAVE_EVERY:
+            if time.monotonic() - saved > wait:
+                began = time.monotonic()
                 self.save()
                 saved = time.monotonic()
+                wait = max(SAVE_EVERY, SHARE * (saved - began))
             yield self._progress("learning")
         self.save()
         if self._at_the_end is not None:

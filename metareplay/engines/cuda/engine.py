@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from metareplay._core.draws import Ints
+from metareplay._core.frames import StackColumn
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table, TensorColumn
 from metareplay.engines.cuda.batches import Batches, Problem, same_but_for_penalty, too_large
@@ -161,7 +162,7 @@ class CudaEngine(Engine):
             return f"the objective fills the column {objective.stores[0]!r} as examples arrive"
         if isinstance(objective, Supervised) and objective.by_task and streamlined_objective(objective) is objective:
             return "a loss other than cross-entropy is balanced over tasks"
-        if not all(isinstance(table.column(name), TensorColumn) for name in table.names):
+        if not all(isinstance(column, TensorColumn | StackColumn) for column in table.columns.values()):
             return "the memory is not on the GPU"
         return None
 
