@@ -218,7 +218,11 @@ class TorchEngine(Engine):
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Continue with saved moments."""
-        if self.optimizer is not None:
+        kept = self.state()
+        if kept.keys() == state.keys():  # in place, where graphs find them
+            for name, value in state.items():
+                kept[name].copy_(value)
+        elif self.optimizer is not None:
             whole = self.optimizer.state_dict()
             whole["state"] = {0: {name: value.clone() for name, value in state.items()}} if state else {}
             self.optimizer.load_state_dict(whole)

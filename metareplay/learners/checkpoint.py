@@ -112,8 +112,9 @@ def fill(learner: TableLearner, path: Path, about: dict[str, Any], tensors: dict
     if saved.names:
         like = Columns({name: saved.values(name, 0, 1) for name in saved.names})
         learner.table = learner.make_table(like, learner.piece_size())
-        for name, rows in product(saved.names, torch.arange(held).split(ROWS)):
-            learner.table.fill(name, rows, saved.values(name, int(rows[0]), int(rows[-1]) + 1))
+        for name, start in product(saved.names, range(0, held, ROWS)):
+            end = min(start + ROWS, held)
+            learner.table.fill(name, torch.arange(start, end), saved.values(name, start, end))
         learner.expect(like["x"])
     if memory is not None:
         filled, seen_of = tensors["memory/filled"].numpy(), dict(tensors["memory/seen_of"].tolist())

@@ -20,7 +20,7 @@ def make_optimizer(name: OptimizerName, theta: nn.Parameter, lr: float) -> torch
     if name == "sgd":
         return None
     kind = torch.optim.Adam if name == "adam" else torch.optim.RMSprop
-    return kind([theta], lr=lr)
+    return kind([theta], lr=lr, capturable=theta.is_cuda)  # so that graphs can hold its steps
 
 
 def work(name: OptimizerName, k: int) -> float:

@@ -61,13 +61,15 @@ class Batches:
         self._objective = _with_own_penalty(problem.objective)
         self._penalty = _penalty_of(problem.objective)  # the one that was copied last
         self._statistics, self._recorder, self._table = plain.statistics, recorder, table
+        self._optimizer = plain.optimizer
+        self._moments = _moments_in_place(plain)
         self._parameters = problem.parameters(self.weights)
         self._buffers = list(self.weights.module.buffers())
         self._together, self._rates = plan.together, plan.rates
         theta = self.weights.theta
         self.start = theta.clone()  # before the example: theta_A0
         self._batch_start = theta.clone()  # before the batch: theta_W0
-        self._kept = [buffer.clone() for buffer in self._buffers]
+        self._kept = [values.clone() for values in (*self._buffers, *self._moments)]
         self._fine = torch.ones((), dtype=torch.bool, device=theta.device)  # everything was finite so far
         self._one = torch.ones((), dtype=theta.dtype, device=theta.device)
         self._slots: dict[int, _Slot] = {}  # by the number of rows
@@ -138,19 +140,19 @@ class Batches:
         """Begin an example: remember everything that learning it can change."""
         self._fine.fill_(True)
         self.start.copy_(self.weights.theta)
-        for kept, buffer in zip(self._kept, self._buffers, strict=True):
-            kept.copy_(buffer)
+        for kept, values in zip(self._kept, (*self._buffers, *self._moments), strict=True):
+            kept.copy_(values)
 
     def _close(self) -> None:
         reptile(self.weights.theta, self.start, self._rates.across)
-        for values in (self.weights.theta, *self._statistics):
+        for values in (self.weights.theta, *self._statistics, *self._moments):
             self._fine.logical_and_(torch.isfinite(values).all())
 
     def undo(self) -> None:
         """Put back what was remembered when the example began."""
         self.weights.theta.copy_(self.start)
-        for kept, buffer in zip(self._kept, self._buffers, strict=True):
-            buffer.copy_(kept)
+        for kept, values in zip(self._kept, (*self._buffers, *self._moments), strict=True):
+            values.copy_(kept)
 
     def _batch(self, slot: "_Slot", opens: bool, closes: bool) -> None:
         """Gather all rows at once, then take step after step, then draw the Reptile line."""
@@ -175,7 +177,8 @@ class Batches:
         found = torch.autograd.grad(loss, self._parameters, one, allow_unused=True, materialize_grads=True)
         theta, objective = self.weights.theta, self._objective
         with torch.no_grad():
-            if theta.numel() > LARGE and rate is None and objective.clip is None and not objective.penalises:
+            plain = self._optimizer is None and objective.clip is None and not objective.penalises
+            if theta.numel() > LARGE and rate is None and plain:
                 torch._foreach_add_(self._parameters, found, alpha=-self._rates.memory)
                 return
             gradient = torch.cat([g.reshape(-1) for g in found])
@@ -183,7 +186,10 @@ class Batches:
             if objective.clip is not None:
                 norm = gradient.norm()
                 gradient.mul_(torch.where(norm > objective.clip, objective.clip / norm, 1.0))
-            if rate is None:
+            if self._optimizer is not None:
+                self.weights.gradient.copy_(gradient)
+                self._optimizer.step()
+            elif rate is None:
                 theta.add_(gradient, alpha=-self._rates.memory)
             else:
                 theta.addcmul_(gradient, rate, value=-1)
@@ -223,6 +229,18 @@ class _Slot:
         self._both.copy_(planned.rows_and_tasks[:, piece.start : end])
         if planned.rates is not None:
             self.rates.copy_(planned.rates[piece.start : end])
+
+
+def _moments_in_place(plain: TorchEngine) -> list[Tensor]:
+    """Return what the optimizer keeps, as tensors that stay where they are; a new optimizer begins with zeros."""
+    if plain.optimizer is None:
+        return []
+    if not plain.state():
+        plain.weights.gradient.zero_()
+        plain.optimizer.step()  # makes the tensors; a gradient of 0 leaves the weights alone
+        for values in plain.state().values():
+            values.zero_()
+    return list(plain.state().values())
 
 
 def too_large(error: BaseException) -> MetareplayError:

@@ -107,7 +107,8 @@ class CudaEngine(Engine):
 
     def _in_formation(self, plan: Plan, table: Table, objective: Objective) -> SideBySide | None:
         """Use lockstep, alone or with the other runs of the formation; None if that does not support the network."""
-        terms = Terms.of(plan, table, objective) if self._fewer else None
+        plain_steps = self._fewer and self._plain.optimizer is None
+        terms = Terms.of(plan, table, objective) if plain_steps else None
         net = ConvNet.of(self.weights, objective, table) if terms is not None else None
         if terms is None or net is None or not isinstance(objective, Supervised):
             self._leave()
@@ -156,8 +157,6 @@ class CudaEngine(Engine):
 
     def _obstacle(self, table: Table, objective: Objective) -> str | None:
         """Say what keeps plans from being captured at all; None if nothing does."""
-        if self._plain.optimizer is not None:
-            return "the optimizer keeps moments"
         if objective.stores:
             return f"the objective fills the column {objective.stores[0]!r} as examples arrive"
         if isinstance(objective, Supervised) and objective.by_task and streamlined_objective(objective) is objective:
@@ -192,7 +191,7 @@ class CudaEngine(Engine):
         return self._plain.remember()
 
     def state(self) -> dict[str, Tensor]:
-        """Return an optimizer's moments; graphs hold nothing."""
+        """Return an optimizer's moments."""
         return self._plain.state()
 
     def restore(self, state: dict[str, Tensor]) -> None:

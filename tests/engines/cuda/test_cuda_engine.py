@@ -46,9 +46,6 @@ FALLEN = {
     "online-cnn": "the module draws random numbers",
     "er-cnn": "the module draws random numbers",
     "mer-cnn": "the module draws random numbers",
-    "er-adam": "the optimizer keeps moments",
-    "er-rmsprop": "the optimizer keeps moments",
-    "er-tasks-ring": "the optimizer keeps moments",
 }
 
 
@@ -260,7 +257,7 @@ def test_a_table_that_does_not_fit_is_explained(monkeypatch: pytest.MonkeyPatch)
     def full(*_: object) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("metareplay.learners.learner.Table", full)
+    monkeypatch.setattr("metareplay.learners.table_learner.Table", full)
     learner = EVERY["mer"]()
     with pytest.raises(mr.MetareplayError, match=r"9 memories of this size need 0\.0 GiB, more than cpu has left"):
         taught(learner)

@@ -448,20 +448,21 @@ def test_a_learner_whose_network_is_not_supported_leaves(made: list[Written]) ->
     assert [one.together for one in made if one.together] == [[[0]]]
 
 
-def test_a_learner_that_nothing_can_be_captured_of_leaves(made: list[Written]) -> None:
+def test_a_learner_that_nothing_can_be_captured_of_leaves(made: list[Written], monkeypatch: pytest.MonkeyPatch) -> None:
     formation = Formation(2)
     with formation.place() as one, formation.place() as two:
         usual, _ = learner_at(one)
-        stepping = mr.ER(small_net(), k=2, optimizer="adam", engine="torch")
+        stepping = mr.ER(small_net(), k=2, engine="torch")
         assert isinstance(stepping.chosen_engine, TorchEngine)
         engine = stepping.chosen_engine = CudaEngine(stepping.chosen_engine, Aside())
+        monkeypatch.setattr(engine, "_obstacle", lambda *_: "nothing can be captured")
         engine.place = two
         first = Run(lambda: taught(usual, 2))
         until(lambda: len(formation._waiting) == 1)
         assert taught(stepping, 3) == 3
         assert first.result() == 2
         assert engine.place is None
-        assert engine.reason == "the optimizer keeps moments"
+        assert engine.reason == "nothing can be captured"
     assert [one.together for one in made if one.together] == [[[0]]]
 
 
