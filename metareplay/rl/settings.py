@@ -18,12 +18,13 @@ TUNED: Final[dict[tuple[str, str, str], dict[str, Any]]] = {  # by agent, game a
     ("dqn", "catcher", "state"): {"lr": 1e-4, "optimizer": "adam", "target_every": 500},
     ("dqn-reservoir", "catcher", "state"): {"lr": 1e-4, "optimizer": "adam", "target_every": 500},
     ("dqn-mer", "catcher", "state"): {"lr": 0.015, "target_every": 100},
-    ("dqn", "flappy-bird", "state"): {"lr": 3e-4, "optimizer": "adam"},
-    ("dqn-mer", "flappy-bird", "state"): {"lr": 0.05, "target_every": 500},
+    ("dqn", "flappy-bird", "state"): {"lr": 3e-4, "optimizer": "adam", "target_every": 100},
+    ("dqn-reservoir", "flappy-bird", "state"): {"lr": 3e-4, "optimizer": "adam", "target_every": 100},
+    ("dqn-mer", "flappy-bird", "state"): {"lr": 0.015, "target_every": 100},
 }
 MER_WITH_ADAM: Final[dict[tuple[str, str], dict[str, Any]]] = {  # by game and what is observed
     ("catcher", "state"): {"lr": 1e-4, "optimizer": "adam", "target_every": 500},
-    ("flappy-bird", "state"): {"lr": 1e-4, "optimizer": "adam", "target_every": 500},
+    ("flappy-bird", "state"): {"lr": 3e-4, "optimizer": "adam", "target_every": 100},
 }
 
 
