@@ -9,17 +9,21 @@ from metareplay.bench.cpu import CpuBenchmark
 from metareplay.bench.cuda import CudaBenchmark
 from metareplay.bench.fleet import FleetBenchmark
 from metareplay.bench.frame import QUICK, Benchmark, Effort, as_text
+from metareplay.bench.games import GamesBenchmark
 from metareplay.cli.console import aside, print_table
 from metareplay.cli.display import bench_table
 from metareplay.engines.choose import check_engine
 from metareplay.errors import InputError
 
 FLEET = "fleet"
+PLACES: dict[str, type[Benchmark]] = {FLEET: FleetBenchmark, "games": GamesBenchmark}
 
 
 def bench(
     engine: Annotated[str, typer.Option(help="auto, torch, cpu or cuda: the engine to time.")] = "auto",
-    on: Annotated[str | None, typer.Option(help="fleet: time many runs at once on one GPU.")] = None,
+    on: Annotated[
+        str | None, typer.Option(help="fleet: time many runs at once on one GPU; games: time agents that play.")
+    ] = None,
     rounds: Annotated[int, typer.Option(help="How many turns each side takes; medians are shown.")] = 7,
     seconds: Annotated[float, typer.Option(help="How many seconds one turn takes.")] = 0.5,
     quick: Annotated[
@@ -42,10 +46,10 @@ def _benchmark(engine: str, on: str | None) -> Benchmark:
     if engine == FLEET:
         raise InputError("--engine fleet: a fleet is a place to run, not an engine; use --on fleet")
     on = None if on == "threads" else on
-    if on not in (None, FLEET):
-        raise InputError(f"--on {on}: use --on fleet, or leave --on out")
-    if on == FLEET and engine != "auto":
-        raise InputError(f"--engine {engine} and --on fleet: use one of them")
-    if on == FLEET:
-        return FleetBenchmark()
+    if on not in (None, *PLACES):
+        raise InputError(f"--on {on}: use --on fleet or --on games, or leave --on out")
+    if on is not None and engine != "auto":
+        raise InputError(f"--engine {engine} and --on {on}: use one of them")
+    if on is not None:
+        return PLACES[on]()
     return CudaBenchmark() if engine == "cuda" else CpuBenchmark(check_engine(engine))

@@ -1,0 +1,120 @@
+"""How long a frame takes: game and agent in one compiled loop against the same frame by frame on torch, in turns.
+
+`metareplay bench --on games`.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
+
+from metareplay.bench.frame import (
+    AGAINST_TORCH,
+    Benchmark,
+    Clock,
+    Column,
+    Effort,
+    Say,
+    Sheet,
+    Timing,
+    announced,
+    calibrate,
+    document,
+    take_turns,
+)
+from metareplay.environments.registration import need_gymnasium
+from metareplay.experiments.record import versions
+from metareplay.rl.game_experiment import GameExperiment
+
+FRAMES: Final = 150_000  # of a run of the paper
+WARM_UP: Final = 600  # frames, after which everything is compiled and agents learn
+COLUMNS: Final = (
+    Column("setting", "name"),
+    Column("ours, us per frame", "ours", ".1f"),
+    Column("torch, us per frame", "torch", ".0f"),
+    Column("times faster", "ratio", ".0f"),
+    Column("150,000 frames, s", "run", ".1f"),
+    Column("promised, s", "at_most", ".0f"),
+    Column("aim, s", "wanted", ".0f"),
+)
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """Describe what to time.
+
+    Args:
+        name: What people call it.
+        experiment: The agent and the game.
+        at_most: How many seconds a run may take at most, if we promise anything.
+        wanted: How many seconds we aim at, if we do.
+    """
+
+    name: str
+    experiment: GameExperiment
+    at_most: float | None = None
+    wanted: float | None = None
+    promised: float | None = None
+    aim: float | None = None
+
+
+def _experiment(learner: str, game: str, **options: Any) -> GameExperiment:
+    return GameExperiment(learner=learner, game=game, observation="state", options=options)
+
+
+SETTINGS: Final = (
+    Setting("DQN-MER, SGD, Catcher", _experiment("dqn-mer", "catcher", lr=0.015), at_most=15, wanted=6),
+    Setting("DQN-MER, Adam, Catcher", _experiment("dqn-mer", "catcher", lr=1e-4, optimizer="adam")),
+    Setting("DQN, Adam, Catcher", _experiment("dqn", "catcher", lr=1e-4, optimizer="adam")),
+    Setting("DQN-MER, SGD, Flappy Bird", _experiment("dqn-mer", "flappy-bird", lr=0.015)),
+)
+
+
+@final
+@dataclass(frozen=True)
+class GamesBenchmark(Benchmark):
+    """Time agents that play from states on the CPU."""
+
+    def run(self, effort: Effort, say: Say) -> dict[str, Any]:
+        """Time everything and return the JSON document: see `Benchmark.run`."""
+        settings = announced(SETTINGS[:1] if effort.quick else SETTINGS, say)
+        timings = [measure(setting, effort).to_json(AGAINST_TORCH) for setting in settings]
+        return document(versions()["processor"], timings=timings)
+
+    def sheets(self, found: Mapping[str, Any]) -> list[Sheet]:
+        """Return the tables that show a document to people: see `Benchmark.sheets`."""
+        title = f"A frame from states, k = 17, one core of {found['versions']['processor']}"
+        return [Sheet(title, COLUMNS, found["timings"])]
+
+
+def measure(setting: Setting, effort: Effort) -> Timing:
+    """Time one setting in the compiled loop, and frame by frame on torch.
+
+    Args:
+        setting: What to time.
+        effort: How much time to spend.
+    """
+    need_gymnasium()
+    ours, theirs = _clock(setting.experiment, "auto"), _clock(setting.experiment, "torch")
+    count = calibrate(ours, effort.seconds, warm_up=WARM_UP, most=FRAMES)
+    few = calibrate(theirs, effort.seconds, warm_up=WARM_UP)
+    turns = take_turns(lambda: ours(count) / count, lambda: theirs(few) / few, effort.rounds)
+    timing = Timing(setting.name, 1e6 * turns.first, 1e6 * turns.second, turns.ratio)
+    return timing.with_extra(run=FRAMES * turns.first, at_most=setting.at_most, wanted=setting.wanted)
+
+
+def _clock(experiment: GameExperiment, engine: Any) -> Clock:
+    """Return what plays a given number of frames, on and on, and returns the seconds that it took."""
+    from metareplay.rl.playing import playing  # which needs Gymnasium
+
+    training = replace(experiment, engine=engine).start()
+    seen, _ = training.env.reset(seed=0)
+    way = playing(training.agent, training.env, seen)
+
+    def play(frames: int) -> float:
+        start = time.perf_counter()
+        way.play(frames)
+        return time.perf_counter() - start
+
+    return play
