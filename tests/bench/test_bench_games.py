@@ -7,12 +7,14 @@ import pytest
 from metareplay.bench import games
 from metareplay.bench.frame import QUICK
 from metareplay.bench.games import SETTINGS, GamesBenchmark
+from metareplay.engines.choose import EngineName
 from metareplay.rl.playing import Compiled, FrameByFrame, playing
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 def test_ours_is_compiled_and_theirs_goes_frame_by_frame(setting: games.Setting) -> None:
-    for engine, way in (("auto", Compiled), ("torch", FrameByFrame)):
+    ways: dict[EngineName, type] = {"auto": Compiled, "torch": FrameByFrame}
+    for engine, way in ways.items():
         training = replace(setting.experiment, engine=engine).start()
         seen, _ = training.env.reset(seed=0)
         assert isinstance(playing(training.agent, training.env, seen), way)
