@@ -106,7 +106,8 @@ def _frame_by_frame(agent: QLearner, games: list[_Game], cap: int) -> list[float
         playing = [game for game in games if not game.over]
         if not playing:
             break
-        with learning_from(name_of(playing[0].env), WHEN):
+        names = dict.fromkeys(name_of(game.env) for game in playing)
+        with learning_from(" or ".join(names), WHEN):
             actions = agent.predict(_stacked([game.seen for game in playing])).tolist()
         for game, action in zip(playing, actions, strict=True):
             game.play(action)
