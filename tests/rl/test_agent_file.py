@@ -79,7 +79,8 @@ def test_files_that_are_no_agents(tmp_path: Path) -> None:
     mr.DQN(mr.networks.mlp(4, (8,), 3), memory=mr.Recent(5)).save(path)
     with pytest.raises(CheckpointError, match=r"is damaged \(experiment is missing\)"):
         read_agent(path)
-    for wrong in (5, [], None, {}):
+    unfit: list[Any] = [5, [], None, {}]
+    for wrong in unfit:
         write_archive(path, {"experiment": wrong}, {})
         with pytest.raises(CheckpointError, match="holds no agent that this version knows"):
             read_agent(path)

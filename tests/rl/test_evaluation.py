@@ -78,7 +78,7 @@ def test_compiled_and_frame_by_frame_find_the_same(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_task_that_changes_is_not_played_compiled() -> None:
-    agent, tasks = catcher(), []
+    agent, tasks = catcher(), list[Any]()
 
     def changing() -> Any:
         tasks.append(ScheduledEnv(CatcherEnv(observation="state"), Schedule((0.06, 0.2), frames=2), "pellet_speed"))

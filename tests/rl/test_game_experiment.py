@@ -34,8 +34,10 @@ def experiments(draw: st.DrawFn) -> GameExperiment:
     }
     own: dict[str, Any] = {"s": draw(st.integers(1, 3)), "beta": 1} if learner == "dqn-mer" else {}
     pixels = draw(st.booleans())
-    rewards = draw(st.sampled_from([{}, {"rewards": {"positive": 2.0}}]))
-    screen = draw(st.sampled_from([{}, {"screen": 640}, {"rounding": "round"}])) if game == "catcher" else {}
+    rewards: dict[str, Any] = draw(st.sampled_from([{}, {"rewards": {"positive": 2.0}}]))
+    screen: dict[str, Any] = (
+        draw(st.sampled_from([{}, {"screen": 640}, {"rounding": "round"}])) if game == "catcher" else {}
+    )
     return GameExperiment(
         learner=learner,
         game=game,
@@ -201,7 +203,7 @@ def test_settings_of_the_paper_and_ours() -> None:
 
 
 def test_games_and_runs_are_told_apart(tmp_path: Path) -> None:
-    assert Experiment().result is not GameExperiment().result
+    assert {Experiment().result, GameExperiment().result} == {mr.Record, GameRecord}
     record = small_game(frames=5).start(tmp_path / "run.ckpt").record()
     assert result(record)["kind"] == "game"
     assert OPTIONS["k"] == record.settings["k"]

@@ -117,14 +117,8 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_the_key_says_what_was_run_and_not_how_it_ended() -> None:
-    for same in (
-        {"scores": []},
-        {"engine": "torch"},
-        {"weights": ""},
-        {"date": ""},
-        {"settings": {"lr": 0.1, "seed": 3}},
-    ):
-        changes: dict[str, Any] = same
+    alike: list[dict[str, Any]] = [{"scores": []}, {"engine": "torch"}, {"weights": ""}, {"date": ""}]
+    for changes in (*alike, {"settings": {"lr": 0.1, "seed": 3}}):
         assert replace(GAMES, **changes).key == GAMES.key
     others = [
         replace(GAMES, learner="DQNMER"),
