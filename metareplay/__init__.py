@@ -8,6 +8,9 @@
 torch.Size([5])
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from metareplay import data, networks, streams
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws
@@ -39,6 +42,9 @@ from metareplay.learners import (
 )
 from metareplay.memories import Memory, Recent, Reservoir, Ring, Sampler
 from metareplay.streams import ManyPermutations, Omniglot, OwnStream, Permutations, Rotations, Stream
+
+if TYPE_CHECKING:
+    from metareplay import environments, rl
 
 __all__ = [
     "DQN",
@@ -87,8 +93,17 @@ __all__ = [
     "TaskInput",
     "__version__",
     "data",
+    "environments",
     "load",
     "networks",
+    "rl",
     "run",
     "streams",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a package when it is first asked for, if it brings Gymnasium along."""
+    if name not in ("environments", "rl"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f"{__name__}.{name}")

@@ -44,7 +44,7 @@ def plot_scores(records: dict[str, list[GameRecord]], path: Path, title: str, ta
     """Draw the score on each task over the frames played, one panel per task, for each agent.
 
     Lines are means over seeds, bands one standard deviation to both sides; vertical lines are changes of the task, and
-    a panel is grey while its own task is played.
+    a panel is grey while its own task is played, if that is at the same time in all records.
 
     Args:
         records: The records of the seeds of each agent, by name; all of the same game and order.
@@ -52,7 +52,11 @@ def plot_scores(records: dict[str, list[GameRecord]], path: Path, title: str, ta
         title: Its title.
         tasks: The tasks to show, counted from 1; all of them if none is named.
     """
+    for name, of_agent in records.items():
+        if not all(len(record.final) for record in of_agent):
+            raise MetareplayError(f"{name} has no scores to show: train it with an evaluation")
     first = next(iter(records.values()))[0]
+    same_order = all(one.stretches() == first.stretches() for of_agent in records.values() for one in of_agent)
     chosen = [task - 1 for task in tasks] or list(range(len(first.final)))
     columns = min(3, len(chosen))
     figure = new_figure(1 + 4 * columns, 0.8 + 2.9 * -(-len(chosen) // columns))
@@ -65,7 +69,7 @@ def plot_scores(records: dict[str, list[GameRecord]], path: Path, title: str, ta
             if std is not None:
                 axes.fill_between(frames, mean - std, mean + std, color=f"C{number}", alpha=0.18, linewidth=0)
         for start, end, played in first.stretches():
-            if played == task:
+            if played == task and same_order:
                 axes.axvspan(start / 1000, end / 1000, color="grey", alpha=0.15, linewidth=0)
             if start:
                 axes.axvline(start / 1000, color="black", linewidth=0.6, alpha=0.5)

@@ -7,15 +7,18 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
+from small_games import small_game
 from small_runs import ALIGNED, RECORD
 
 import metareplay as mr
+from metareplay import plots
 from metareplay.errors import PicturesMissingError
 from metareplay.experiments.experiment import Experiment
 from metareplay.paper.plots import plot_memory
 from metareplay.paper.results import Result
 from metareplay.paper.tables import TABLES, Cell, Published
-from metareplay.plots import plot_alignment, plot_matrices, plot_tasks
+from metareplay.plots import plot_alignment, plot_matrices, plot_scores, plot_tasks
+from metareplay.rl import GameRecord
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 100])
@@ -199,3 +202,56 @@ def test_the_picture_of_table_6_is_a_picture(tmp_path: Path) -> None:
     plot_memory(found, tmp_path / "picture.png", "Memory")
     with Image.open(tmp_path / "picture.png") as picture:
         assert (picture.format, picture.size) == ("PNG", (2310, 900))
+
+
+# Scores in games
+
+
+def scored(order: str = "published", seed: int = 0, shift: float = 0) -> GameRecord:
+    """Two tasks of 50 frames, evaluated at three times."""
+    record = small_game(order=order, seed=seed, frames=50).start().record()
+    scores: Any = [[[0.0], [1.0]], [[4.0 + shift], [2.0]], [[3.0], [6.0 + shift]]]
+    return replace(
+        record, frames=[0, 50, 100], scores=scores, game=record.game | {"values": [1, 2], "total_frames": 100}
+    )
+
+
+def drawn_scores(monkeypatch: pytest.MonkeyPatch, *given: Any) -> Figure:
+    figures: list[Figure] = []
+    monkeypatch.setattr(plots, "save_figure", lambda figure, _: figures.append(figure))
+    plot_scores(*given)
+    return figures[0]
+
+
+def test_scores_are_drawn_over_frames_with_changes_and_spread(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    records = {"one": [scored(), scored(seed=1, shift=2)], "two": [scored()]}
+    figure = drawn_scores(monkeypatch, records, tmp_path / "a.png", "Games")
+    first, second = figure.axes
+    assert [axes.get_title() for axes in figure.axes] == ["task 1", "task 2"]
+    assert first.lines[0].get_xydata().tolist() == [[0, 0], [0.05, 5], [0.1, 3]]  # type: ignore[union-attr]
+    assert second.lines[1].get_xydata().tolist() == [[0, 1], [0.05, 2], [0.1, 6]]  # type: ignore[union-attr]
+    band = first.collections[0].get_paths()[0].vertices  # one standard deviation of 4 and 6 to both sides
+    assert np.asarray(band)[:, 1].max() == pytest.approx(5 + 2**0.5)
+    assert first.lines[2].get_xdata() == [0.05, 0.05]
+    for axes, start in ((first, 0), (second, 0.05)):
+        (grey,) = axes.patches
+        assert (grey.get_x(), grey.get_width()) == (start, 0.05)  # type: ignore[attr-defined]
+
+
+def test_tasks_can_be_chosen_and_orders_may_differ(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    figure = drawn_scores(monkeypatch, {"one": [scored("reversed")]}, tmp_path / "a.png", "Games", (2,))
+    (axes,) = figure.axes
+    assert axes.get_title() == "task 2"
+    assert axes.patches[0].get_x() == 0  # type: ignore[attr-defined]
+    mixed = {"one": [scored("published"), scored("reversed")]}
+    figure = drawn_scores(monkeypatch, mixed, tmp_path / "a.png", "Games")
+    assert not any(axes.patches for axes in figure.axes)  # no one time is that of a task
+
+
+def test_a_picture_of_scores_is_a_picture(tmp_path: Path) -> None:
+    plot_scores({"one": [scored()]}, tmp_path / "a.png", "Games")
+    with Image.open(tmp_path / "a.png") as picture:
+        assert picture.format == "PNG"
+    never = replace(scored(), frames=[], scores=[])
+    with pytest.raises(mr.MetareplayError, match="one has no scores to show: train it with an evaluation"):
+        plot_scores({"one": [never]}, tmp_path / "a.png", "Games")

@@ -30,3 +30,11 @@ def test_importing_is_lean() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "set()"
+
+
+def test_games_are_there_when_they_are_asked_for() -> None:
+    code = (
+        "import metareplay as mr; print(callable(mr.rl.train), mr.environments.CatcherEnv.__name__, hasattr(mr, 'x'))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "True CatcherEnv False"

@@ -1,4 +1,4 @@
-"""Trained agents, read from their checkpoints."""
+"""Trained agents, read from the files that `metareplay run` wrote."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,10 +19,14 @@ class Agent(NamedTuple):
     Args:
         policy: Chooses an action, given an observation.
         options: The options of the environment whose observations it was trained on, such as `observation` and `size`.
+        game: The name of the game that it was trained on.
+        tasks: The difficulty of each of the game's tasks, with these options.
     """
 
     policy: "Policy"
     options: Mapping[str, Any]
+    game: str
+    tasks: tuple[float, ...]
 
 
 def load_agent(path: Path) -> Agent:
@@ -39,4 +43,4 @@ def load_agent(path: Path) -> Agent:
         with torch.no_grad():
             return int(model(x.float() / 255 if x.dtype == torch.uint8 else x)[0].argmax())
 
-    return Agent(best, experiment.environment_options)
+    return Agent(best, experiment.environment_options, experiment.game, experiment.values)

@@ -18,7 +18,7 @@ from metareplay.paper.games import game_figures
 from metareplay.paper.reproduce import Wanted, as_json, chosen, pack_records, titles, write, write_page
 from metareplay.paper.results import summary
 
-SMALL = 20  # frames per task in a miniature
+SMALL = 5  # frames per task in a miniature
 
 
 def paper(

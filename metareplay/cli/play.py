@@ -81,7 +81,9 @@ def play(
             " greedy otherwise and with --out."
         ),
     ] = None,
-    agent: Annotated[Path | None, typer.Option(help="Let a trained agent play: the file of its checkpoint.")] = None,
+    agent: Annotated[
+        Path | None, typer.Option(help="Let a trained agent play: the file, *.agent, that `run` wrote.")
+    ] = None,
     difficulty: Annotated[
         float | None,
         typer.Option(help="Catcher: speed of the pellets in pixels per ms. Flappy Bird: height of the gaps in pixels."),
@@ -125,9 +127,11 @@ def play(
         raise InputError("--player me needs a terminal that shows the game and has a keyboard; use --player greedy")
     if seed is None:
         seed = int(np.random.default_rng().integers(2**32)) if player == "me" else 0
-    if task is not None:
-        difficulty = _difficulty_of(task, chosen, difficulty)
     trained = None if agent is None else load_agent(agent)
+    if trained is not None and trained.game != chosen.name:
+        raise InputError(f"--agent {agent}: it has learned {trained.game}, not {chosen.name}")
+    if task is not None:
+        difficulty = _difficulty_of(task, chosen.tasks if trained is None else trained.tasks, difficulty)
     env = _environment(chosen, {"observation": "raw"} if trained is None else trained.options, difficulty)
     env.game.new_state(seed)  # refuses a seed that cannot be used
     policy = _player(player, env, chosen, seed) if trained is None else trained.policy
@@ -161,13 +165,13 @@ def play(
         remark(f"pictures: {out}")
 
 
-def _difficulty_of(task: int, chosen: Choice, difficulty: float | None) -> float:
+def _difficulty_of(task: int, tasks: Sequence[float], difficulty: float | None) -> float:
     """Return the difficulty of one of the paper's tasks, if no other was asked for."""
     if difficulty is not None:
         raise InputError(f"--difficulty {difficulty:g} and --task {task}: use one of them")
-    if not 1 <= task <= len(chosen.tasks):
-        raise InputError(f"--task {task}: use a number from 1 to {len(chosen.tasks)}")
-    return chosen.tasks[task - 1]
+    if not 1 <= task <= len(tasks):
+        raise InputError(f"--task {task}: use a number from 1 to {len(tasks)}")
+    return tasks[task - 1]
 
 
 def _environment(chosen: Choice, options: Mapping[str, Any], difficulty: float | None) -> "GameEnv":

@@ -35,7 +35,10 @@ from metareplay.plots import plot_alignment
 from metareplay.rl.game_experiment import AGENTS_BY_NAME, GAMES
 
 OWN = re.compile(r"[^:-][^:]*:[A-Za-z_]\w*")  # path/to/file.py:Class, or module:Class
-FLAGS = ("--full-matrix", "--training", "--alignment", "--fresh", "--json")  # options that take no value
+FLAGS = (  # options that take no value
+    *("--full-matrix", "--training", "--alignment", "--fresh", "--json"),
+    *("--quick", "--published", "--double", "--no-double"),
+)
 SAMPLES = 5  # past examples that each is compared with: the paper's number
 
 
@@ -45,7 +48,7 @@ def run_command(words: list[str]) -> Callable[..., None]:
     Args:
         words: What was typed.
     """
-    if set(words) & {*AGENTS_BY_NAME, *GAMES}:
+    if set(_named(words)) & {*AGENTS_BY_NAME, *GAMES}:
         return _with_options(run_game, learner_options(Q_LEARNERS))
     return _with_options(run, learner_options((*_own_learner(words), *LEARNERS)))
 
@@ -72,9 +75,17 @@ def _with_options(function: Callable[..., None], options: list[inspect.Parameter
 
 def _own_learner(words: list[str]) -> list[type[Learner]]:
     """Find the user's own learner among the words of a `run` command; none if there is none."""
+    return [find_learner(word) for word in _named(words) if OWN.fullmatch(word)][:1]
+
+
+def _named(words: list[str]) -> list[str]:
+    """Return what the words of a `run` command name: all of them but options and their values."""
     pairs = pairwise(words) if words[:1] == ["run"] else []
-    named = [word for before, word in pairs if OWN.fullmatch(word) and (before in FLAGS or not before.startswith("-"))]
-    return [find_learner(word) for word in named[:1]]
+    return [
+        word
+        for before, word in pairs
+        if not word.startswith("-") and (before in FLAGS or "=" in before or not before.startswith("-"))
+    ]
 
 
 def run(

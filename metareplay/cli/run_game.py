@@ -20,8 +20,9 @@ from metareplay.paper.games import GameFigure
 from metareplay.plots import plot_scores
 from metareplay.rl import GameExperiment, GameRecord
 from metareplay.rl.agent_file import SUFFIX
-from metareplay.rl.game_experiment import AGENTS_BY_NAME, GAMES, MEMORIES
-from metareplay.rl.settings import PUBLISHED, settings
+from metareplay.rl.game_experiment import AGENTS_BY_NAME, GAMES, MEMORIES, Observed
+from metareplay.rl.settings import published as as_printed
+from metareplay.rl.settings import settings
 
 
 def run_game(
@@ -70,14 +71,16 @@ def run_game(
     if seeds < 1:
         raise MetareplayError(f"--seeds {seeds}: run at least one")
     need_gymnasium()
-    observation = "state" if quick else "pixels"
-    known = PUBLISHED.get(learner, {}) if published else settings(learner, game, observation, memory_kind)
-    wished = {"size": size if not quick else None, "screen": screen}
+    observation: Observed = "state" if quick else "pixels"
+    if quick and size is not None:
+        raise MetareplayError(f"--size {size} and --quick, which learns without pictures: use one of them")
+    known = as_printed(learner, game) if published else settings(learner, game, observation, memory_kind)
+    wished = {"size": size, "screen": screen}
     experiments = [
         GameExperiment(
             learner=learner,
             game=game,
-            observation="state" if quick else "pixels",
+            observation=observation,
             memory=memory,
             memory_kind=memory_kind,
             options=known | {name: value for name, value in options.items() if value is not None},
@@ -104,9 +107,9 @@ def run_game(
         return
     figure = GameFigure(f"{learner} on {game}", title, {learner: experiments[0]}, range(seed, seed + seeds))
     print_table(game_table(GameResults(figure, {learner: found})))
-    for record in found[:1]:
-        shown = records / f"{record.name}{SUFFIX}"
-        remark(f"watch it: metareplay play {game} --agent {shown}")
+    agent = records / f"{found[0].name}{SUFFIX}"
+    if agent.exists():  # a record that came in a packed file has none
+        remark(f"watch it: metareplay play {game} --agent {agent}")
     draw(
         partial(plot_scores, {learner: found}, title=f"{learner} on {game}, {title}"), records / f"{found[0].name}.png"
     )

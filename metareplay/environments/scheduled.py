@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from metareplay._core.checks import whole
 from metareplay.environments.schedule import Schedule
+from metareplay.environments.wrapped import without_checks
 from metareplay.errors import InputError
 
 Observation = TypeVar("Observation")
@@ -86,15 +87,17 @@ class ScheduledEnv(gymnasium.Wrapper[Observation, Action, Observation, Action]):
         Args:
             snapshot: What `snapshot` returned, in an environment with the same settings.
         """
+        if "frame" not in snapshot:
+            raise InputError("the snapshot is of another environment; make one with the same settings")
         self._resumable().restore({name: value for name, value in snapshot.items() if name != "frame"})
         self.frame, self._task = int(snapshot["frame"]), None
 
     def _resumable(self) -> Any:
         """Return the environment whose snapshots this one adds to."""
-        if not hasattr(self.env, "snapshot"):
-            name = type(self.env.unwrapped).__name__
-            raise InputError(f"{name} cannot go on where it was: give it snapshot() and restore()")
-        return self.env
+        env = without_checks(self.env)
+        if not hasattr(env, "snapshot"):
+            raise InputError(f"{type(env).__name__} cannot go on where it was: give it snapshot() and restore()")
+        return env
 
     def change(self) -> None:
         """Set the parameter if the next frame belongs to another task; `reset` and `step` do that by themselves."""
@@ -102,3 +105,17 @@ class ScheduledEnv(gymnasium.Wrapper[Observation, Action, Observation, Action]):
         if task != self._task:
             setattr(self.env.unwrapped, self.parameter, self.schedule.values[task])
             self._task = task
+
+
+def schedules(env: gymnasium.Env[Any, Any]) -> list[ScheduledEnv[Any, Any]]:
+    """Return the wrappers of an environment that change a parameter by a schedule.
+
+    Args:
+        env: The environment.
+    """
+    found = []
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, ScheduledEnv):
+            found.append(env)
+        env = env.env
+    return found

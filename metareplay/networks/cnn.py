@@ -105,7 +105,7 @@ def nature_cnn(seed: int = 0, *, actions: int = 3, frames: int = 4, size: int = 
     """
     check_count("actions", actions, "a network needs at least one output")
     check_count("frames", frames, "an input has at least one frame")
-    if size < 36:
+    if whole("size", size) < 36:
         raise InputError(f"size={size}: three convolutions need frames of at least 36x36 pixels")
     left = ((size - 8) // 4 + 1 - 4) // 2 + 1 - 2  # pixels on each side after the three convolutions
     first, second, third = (

@@ -139,6 +139,7 @@ def as_document(found: GameResults) -> dict[str, Any]:
             "final": [[round(float(score), 3) for score in record.final] for record in records],
             "mean": [round(record.final_mean, 3) for record in records],
             "area": [round(record.average, 3) for record in records],
+            "lost": [round(float(record.forgetting[record.first_task]), 3) for record in records],
             "seeds": [record.seed for record in records],
             "keys": [record.key for record in records],
         }

@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 from metareplay.environments.schedule import Order
 from metareplay.rl.game_experiment import GameExperiment, Observed
-from metareplay.rl.settings import COMMON, MER_WITH_ADAM, PUBLISHED, settings
+from metareplay.rl.settings import MER_WITH_ADAM, published, settings
 
 SEARCH: Final = "search-"  # what names of searches begin with
 SEARCHED: Final = (100, 101)  # seeds of the search, which no figure uses
@@ -57,10 +57,10 @@ class GameFigure:
 
 
 def _arm(
-    name: str, game: str, observation: Observed, order: Order = "published", published: bool = False, **changes: Any
+    name: str, game: str, observation: Observed, order: Order = "published", as_printed: bool = False, **changes: Any
 ) -> GameExperiment:
     learner, kind = LEARNERS[name]
-    options = COMMON[game] | PUBLISHED[learner] if published else settings(learner, game, observation, kind)
+    options = published(learner, game) if as_printed else settings(learner, game, observation, kind)
     return GameExperiment(
         learner=learner,
         game=game,
@@ -81,7 +81,7 @@ def _compared(game: str, observation: Observed, order: Order) -> GameFigure:
     if with_adam is not None:
         arms[ADAM] = replace(arms["DQN-MER"], options=arms["DQN-MER"].options | with_adam)
     for name in ("DQN", "DQN-MER"):
-        arms[f"{name}, published settings"] = _arm(name, game, observation, order, published=True)
+        arms[f"{name}, published settings"] = _arm(name, game, observation, order, as_printed=True)
     return GameFigure(
         _name(f"figure-{_short(game)}", observation, order),
         f"{_long(game)} from {_seen(observation)}, {order} order",
@@ -156,5 +156,7 @@ def game_figures() -> dict[str, GameFigure]:
 
 def _miniature(arm: GameExperiment, frames: int) -> GameExperiment:
     """Return an experiment that is so small that it takes seconds."""
-    options = arm.options | {"warmup": 20}
-    return replace(arm, frames=frames, every=3 * frames, episodes=1, cap=50, memory=200, options=options)
+    options = arm.options | {"warmup": 20, "k": 3}
+    size = {"size": 36} if arm.observation == "pixels" else {}  # the smallest that the network takes
+    small = replace(arm, frames=frames, every=3 * frames, episodes=1, cap=50, memory=200, options=options)
+    return replace(small, game_options=arm.game_options | size)

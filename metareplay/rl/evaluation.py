@@ -1,19 +1,25 @@
 """Evaluation of an agent: it plays several episodes of every task and learns nothing."""
 
+import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metareplay._core.checks import check_count
 from metareplay.errors import InputError
 from metareplay.learners.q_learner import QLearner
+from metareplay.rl.failures import asking, learning_from, name_of
 
 if TYPE_CHECKING:
     import gymnasium
 
 Scores = list[list[float]]  # of each task, of each episode
+WHEN = "in an evaluation"
 Environment: TypeAlias = "gymnasium.Env[Any, Any]"
 
 
@@ -42,8 +48,8 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
-        if not len(self.tasks):
-            raise InputError("tasks is empty: give at least one function that makes an environment")
+        if not len(self.tasks) or not all(callable(make) for make in self.tasks):
+            raise InputError(f"tasks={self.tasks!r}: give one function for each task that makes its environment")
         check_count("episodes", self.episodes, "a score needs at least one episode")
         check_count("cap", self.cap, "an episode has at least one frame")
         check_count("every", self.every, "there is at least one frame between evaluations")
@@ -59,12 +65,14 @@ class Evaluation:
         Args:
             agent: The agent, which is left as it is.
         """
-        games = [_Game(make(), self.seed + episode) for make in self.tasks for episode in range(self.episodes)]
-        try:
+        with ExitStack() as stack:
+            games = []
+            for (task, make), episode in product(enumerate(self.tasks, 1), range(self.episodes)):
+                with asking(f"the function of task {task}", WHEN):
+                    env = make()
+                    stack.callback(env.close)
+                games.append(_Game(env, self.seed + episode))
             found = _compiled(agent, games, self.cap) or _frame_by_frame(agent, games, self.cap)
-        finally:
-            for game in games:
-                game.env.close()
         return [found[at : at + self.episodes] for at in range(0, len(found), self.episodes)]
 
 
@@ -79,12 +87,16 @@ class _Game:
 
     def __init__(self, env: Environment, seed: int) -> None:
         self.env, self.over, self.score = env, False, 0.0
-        self.seen, _ = env.reset(seed=seed)
+        with asking(name_of(env), WHEN):
+            self.seen, _ = env.reset(seed=seed)
 
     def play(self, action: int) -> None:
         """Play one frame."""
-        self.seen, reward, terminated, truncated, info = self.env.step(action)
-        self.score = float(info["score"]) if "score" in info else self.score + float(reward)
+        with asking(name_of(self.env), WHEN):
+            self.seen, reward, terminated, truncated, info = self.env.step(action)
+            self.score = float(info["score"]) if "score" in info else self.score + float(reward)
+        if not math.isfinite(self.score):
+            raise InputError(f"{name_of(self.env)} {WHEN}: the score is {self.score}; use finite numbers")
         self.over = terminated or truncated
 
 
@@ -94,17 +106,29 @@ def _frame_by_frame(agent: QLearner, games: list[_Game], cap: int) -> list[float
         playing = [game for game in games if not game.over]
         if not playing:
             break
-        actions = agent.predict(np.stack([game.seen for game in playing])).tolist()
+        names = dict.fromkeys(name_of(game.env) for game in playing)
+        with learning_from(" or ".join(names), WHEN):
+            actions = agent.predict(_stacked([game.seen for game in playing])).tolist()
         for game, action in zip(playing, actions, strict=True):
             game.play(action)
     return [game.score for game in games]
 
 
+def _stacked(seen: list[Any]) -> NDArray[Any]:
+    """Return observations as one batch."""
+    try:
+        return np.stack(seen)
+    except ValueError as error:
+        shapes = {np.shape(one) for one in seen}
+        raise InputError(f"observations have different shapes: {', '.join(map(str, sorted(shapes)))}") from error
+
+
 def _compiled(agent: QLearner, games: list[_Game], cap: int) -> list[float] | None:
     """Play all games in one compiled call; None if these cannot be played like that."""
+    from metareplay.environments.scheduled import schedules
     from metareplay.rl.compiled import CompiledPlay, obstacle
 
-    if any(obstacle(agent, game.env) is not None for game in games):
+    if any(schedules(game.env) or obstacle(agent, game.env) is not None for game in games):
         return None
     envs: list[Any] = [game.env.unwrapped for game in games]
     states = np.stack([env.snapshot()["state"] for env in envs])

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Observed = Literal["pixels", "state"]
 NOT_OPTIONS: Final = {"model", "memory", "engine", "seed"}  # fields of an agent that an experiment sets by itself
+NOT_PLAIN: Final = {"loss"}  # options that are functions, which no file of an agent can hold
 MEMORIES: Final = {"recent": Recent, "reservoir": Reservoir}  # those that need no tasks, which agents are not told
 AGENTS_BY_NAME: Final[dict[str, type[QLearner]]] = {name_of(kind): kind for kind in Q_LEARNERS}
 STEP_ON_PIXELS: Final = 400.0  # what a step of the convolutional network costs, in steps of a small MLP
@@ -117,7 +118,7 @@ class GameExperiment(BaseExperiment[GameRecord]):
         if self.engine == "cuda":
             check_gpu()
         kind = self._kind()
-        model = self._model().to("cuda" if self.engine == "cuda" else "cpu")
+        model = self.make_model().to("cuda" if self.engine == "cuda" else "cpu")
         agent = kind(model, seed=self.seed, engine=self.engine, **self._given(kind))
 
         def keep(record: GameRecord) -> None:
@@ -144,7 +145,7 @@ class GameExperiment(BaseExperiment[GameRecord]):
         return GameIdentity.of(
             kind.__name__,
             plain_settings(kind, {name: checked(name, types[name], value) for name, value in values.items()}),
-            describe(self._model()),
+            describe(self.make_model()),
             self._told(),
             frames=self.total_frames,
             seed=self.seed,
@@ -183,11 +184,11 @@ class GameExperiment(BaseExperiment[GameRecord]):
     @property
     def schedule(self) -> Schedule[float]:
         """Which difficulty holds at which frame."""
-        values = self._values
+        values = self.values
         if self.task is not None:
             if not 1 <= self.task <= len(values):
                 raise InputError(f"task {self.task}: {self.game} has tasks 1 to {len(values)}")
-            return Schedule((values[self.task - 1],), self.frames)
+            return Schedule((values[self.task - 1],), self.frames, self.order, self.seed)
         return Schedule(values, self.frames, self.order, self.seed)
 
     @property
@@ -199,23 +200,20 @@ class GameExperiment(BaseExperiment[GameRecord]):
                 raise InputError(f"{self.game} has no option {name!r}; it takes {', '.join(self._about.options)}")
         return {"observation": self.observation, **given, **self.game_options}
 
-    def make_model(self) -> nn.Module:
-        """Make the Q-network with its first weights."""
-        return self._model()
-
     @property
     def _about(self) -> About:
         about: About = find("game", self.game, GAMES)
         return about
 
     @property
-    def _values(self) -> tuple[float, ...]:
+    def values(self) -> tuple[float, ...]:
+        """The difficulty of each of the paper's tasks."""
         large = self.game == "catcher" and self.game_options.get("screen", 64) == 640
         return CATCHER_SPEEDS_640 if large else self._about.values
 
     def _evaluation(self) -> Evaluation:
         """Return how the agent is evaluated: on every task, on games that nobody learns from."""
-        tasks = [partial(self._environment, value) for value in self._values]
+        tasks = [partial(self._environment, value) for value in self.values]
         seed = 1_000_000 + 1000 * self.seed
         return Evaluation(tasks, episodes=self.episodes, cap=self.cap, every=self.every, seed=seed)
 
@@ -249,7 +247,8 @@ class GameExperiment(BaseExperiment[GameRecord]):
         schedule = self.schedule
         return ScheduledEnv(self._environment(schedule.value(0)), schedule, self._about.parameter)
 
-    def _model(self) -> nn.Module:
+    def make_model(self) -> nn.Module:
+        """Make the Q-network with its first weights."""
         about = self._about
         if self.observation not in get_args(Observed):
             raise InputError(f"observation={self.observation!r}: use 'pixels' or 'state'")
@@ -262,7 +261,7 @@ class GameExperiment(BaseExperiment[GameRecord]):
         """Return the options that the agent is given, with a new memory."""
         if self.seed >= 2**32:
             raise InputError(f"seed={self.seed}: use a whole number from 0 to 2**32 - 1")
-        known = [one.name for one in fields(kind) if one.name not in NOT_OPTIONS and one.init]
+        known = [one.name for one in fields(kind) if one.name not in NOT_OPTIONS | NOT_PLAIN and one.init]
         for name in self.options:
             if name not in known:
                 raise InputError(f"{self.learner} has no option {name!r}; it takes {', '.join(sorted(known))}")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, final
@@ -150,23 +151,25 @@ class GameRecord(BaseRecord):
     @property
     def means(self) -> NDArray[np.float64]:
         """The mean score over the episodes, of shape (evaluations, tasks)."""
+        if not self.scores:
+            return np.zeros((0, 0))
         return np.array([[np.mean(of_task) for of_task in one] for one in self.scores])
 
     @property
     def final(self) -> NDArray[np.float64]:
-        """The mean score on each task at the end."""
-        found: NDArray[np.float64] = self.means[-1]
+        """The mean score on each task at the end; empty if the agent was never evaluated."""
+        found: NDArray[np.float64] = self.means[-1] if self.scores else np.zeros(0)
         return found
 
     @property
     def final_mean(self) -> float:
-        """The mean over all tasks of the scores at the end."""
-        return float(self.final.mean())
+        """The mean over all tasks of the scores at the end; NaN if the agent was never evaluated."""
+        return float(self.final.mean()) if self.scores else math.nan
 
     @property
     def forgetting(self) -> NDArray[np.float64]:
         """How far each task's score at the end is below its best one at any time."""
-        found: NDArray[np.float64] = self.means.max(axis=0) - self.final
+        found: NDArray[np.float64] = self.means.max(axis=0, initial=-math.inf) - self.final
         return found
 
     @property
@@ -176,7 +179,7 @@ class GameRecord(BaseRecord):
 
     def stretches(self) -> list[tuple[int, int, int]]:
         """Return from which frame to which one each task was played, with the task's number, counted from 0."""
-        total = self.frames[-1] if self.frames else 0
+        total = self.game["total_frames"]
         if self.game.get("task") is not None or "frames_per_task" not in self.game:
             return [(0, total, (self.game.get("task") or 1) - 1)]
         schedule = Schedule(
@@ -187,7 +190,7 @@ class GameRecord(BaseRecord):
 
     @property
     def average(self) -> float:
-        """The mean over all evaluations and tasks: the area under the curves."""
+        """The mean over all tasks and all evaluations but the one before the first frame: the area under the curves."""
         return float(self.means[1:].mean()) if len(self.means) > 1 else self.final_mean
 
     @property

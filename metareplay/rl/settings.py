@@ -28,6 +28,16 @@ MER_WITH_ADAM: Final[dict[tuple[str, str], dict[str, Any]]] = {  # by game and w
 }
 
 
+def published(learner: str, game: str) -> dict[str, Any]:
+    """Return the settings that the paper prints, with ours only for what it leaves open.
+
+    Args:
+        learner: "dqn" or "dqn-mer".
+        game: "catcher" or "flappy-bird".
+    """
+    return COMMON.get(game, {}) | PUBLISHED.get(learner, {})
+
+
 def settings(learner: str, game: str, observation: str, memory_kind: str | None = None) -> dict[str, Any]:
     """Return the settings of an agent for a game: the paper's, with what we found put in their place.
 
@@ -40,4 +50,4 @@ def settings(learner: str, game: str, observation: str, memory_kind: str | None 
     usual = {"dqn": "recent", "dqn-mer": "reservoir"}.get(learner)
     name = learner if memory_kind in (None, usual) else f"{learner}-{memory_kind}"
     found = TUNED.get((name, game, observation), TUNED.get((learner, game, observation), {}))
-    return PUBLISHED.get(learner, {}) | COMMON.get(game, {}) | found
+    return published(learner, game) | found

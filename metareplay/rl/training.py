@@ -8,23 +8,23 @@ from typing import Any, Protocol, cast, final, runtime_checkable
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 from numpy.typing import NDArray
 
 from metareplay._core.checks import check_count
 from metareplay._core.files import exists
-from metareplay.errors import InputError, MetareplayError
+from metareplay.environments.wrapped import without_checks
+from metareplay.errors import InputError
 from metareplay.experiments.base import BaseRun, Progress
 from metareplay.experiments.identity import describe
 from metareplay.learners import checkpoint as checkpoints
-from metareplay.learners.input_checks import one_line
 from metareplay.learners.q_learner import QLearner
 from metareplay.rl.evaluation import Environment, Evaluation, Scores
+from metareplay.rl.failures import asking, learning_from, name_of
 from metareplay.rl.game_record import GameIdentity, GameRecord
 from metareplay.rl.playing import Playing, playing
 
-SAVE_EVERY = 20.0  # seconds between checkpoints, at least
-SHARE = 30  # times as long as a checkpoint took passes before the next one
+SAVE_EVERY = 20.0  # seconds between checkpoints
+SAVE_SHARE = 0.05  # of the time, at most: a large memory of pictures takes seconds to write
 
 
 @runtime_checkable
@@ -100,18 +100,15 @@ class Training(BaseRun[GameRecord]):
         check_spaces(env)
         self.agent, self.env, self.frames, self.evaluation = agent, env, frames, evaluation
         self.path = Path(checkpoint) if checkpoint is not None else None
-        if self.path is not None and not isinstance(self._resumable(), Resumable):
-            raise InputError(
-                f"{type(env.unwrapped).__name__} cannot go on where it was: give it snapshot() and restore(), or leave "
-                f"the checkpoint out"
-            )
+        if self.path is not None:
+            self._world()
         self._seed = agent.seed if seed is None else seed
         self._at_the_end = at_the_end
         self.identity = GameIdentity.of(
             type(agent).__name__,
             agent.settings(),
             describe(agent.model),
-            about or {"game": env.spec.id if env.spec is not None else type(env.unwrapped).__name__},
+            about or {"game": env.spec.id if env.spec is not None else name_of(env)},
             frames=frames,
             seed=self._seed,
             evaluation=evaluation,
@@ -144,10 +141,9 @@ class Training(BaseRun[GameRecord]):
         elif self.agent.seen:
             raise InputError(f"this agent has already seen {self.agent.seen} frames: give train a new one")
         else:
-            seen, _ = self._ask(lambda: self.env.reset(seed=self._seed))
-            self._playing = playing(self.agent, self.env, seen)
+            self._playing = playing(self.agent, self.env, self._first())
             self.save()  # so that a path that cannot be written is noticed before the work
-        saved, wait = time.monotonic(), SAVE_EVERY
+        saved, pause = time.monotonic(), SAVE_EVERY
         while True:
             if self._due():
                 yield self._progress("evaluating")
@@ -155,11 +151,11 @@ class Training(BaseRun[GameRecord]):
             if self.agent.seen >= self.frames:
                 break
             self._play()
-            if time.monotonic() - saved > wait:
+            if time.monotonic() - saved > pause:
                 began = time.monotonic()
                 self.save()
                 saved = time.monotonic()
-                wait = max(SAVE_EVERY, SHARE * (saved - began))
+                pause = max(SAVE_EVERY, (saved - began) / SAVE_SHARE)
             yield self._progress("learning")
         self.save()
         if self._at_the_end is not None:
@@ -183,7 +179,7 @@ class Training(BaseRun[GameRecord]):
         start = time.perf_counter()
         every = self.evaluation.every if self.evaluation is not None else self.frames
         ahead = min(self.frames, (self.agent.seen // every + 1) * every) - self.agent.seen
-        self._ask(lambda: self._at_play.play(min(self._chunk, ahead)))
+        self._at_play.play(min(self._chunk, ahead))
         took = time.perf_counter() - start
         self._seconds["learn"] += took
         self._chunk = 2 * self._chunk if took < 0.25 else max(1, self._chunk // 2) if took > 1 else self._chunk
@@ -193,17 +189,19 @@ class Training(BaseRun[GameRecord]):
         assert self._playing is not None, "steps begins with it"
         return self._playing
 
-    def _ask(self, question: Callable[[], Any]) -> Any:
-        """Ask the environment; an error that it raises is told in one line."""
-        try:
-            return question()
-        except MetareplayError:
-            raise
-        except Exception as error:
-            raise MetareplayError(
-                f"{type(self.env.unwrapped).__name__} failed at frame {self.agent.seen}: "
-                f"{type(error).__name__}: {one_line(error)}"
-            ) from error
+    def _first(self) -> Any:
+        """Begin the first episode; return what is observed, after a look at whether the model can act on it."""
+        with asking(name_of(self.env), "when reset"):
+            seen, _ = self.env.reset(seed=self._seed)
+        with learning_from(name_of(self.env), "when reset"):
+            outputs = tuple(self.agent.outputs(np.asarray(seen)[None]).shape[1:])
+        actions = int(cast(gymnasium.spaces.Discrete, self.env.action_space).n)
+        if outputs != (actions,):
+            raise InputError(
+                f"{name_of(self.env)} has {actions} actions, but the model's outputs have shape {outputs}: use a model "
+                f"with one output per action"
+            )
+        return seen
 
     def _due(self) -> bool:
         """Return whether the agent must be evaluated now."""
@@ -224,18 +222,21 @@ class Training(BaseRun[GameRecord]):
         finished = self.agent.seen * self.tasks // self.frames
         return Progress(doing, finished, self.agent.seen, self.frames, remark)
 
-    def _resumable(self) -> Any:
-        """Return the environment, or the wrapped one, that can take snapshots."""
-        env: Any = self.env
-        while isinstance(env, (OrderEnforcing, PassiveEnvChecker)):  # which Gymnasium puts around what it makes
-            env = env.env
+    def _world(self) -> Resumable:
+        """Return the environment, without wrappers that only check, as one that can take snapshots."""
+        env = without_checks(self.env)
+        if not isinstance(env, Resumable):
+            raise InputError(
+                f"{type(env).__name__} cannot go on where it was: give it snapshot() and restore(), or leave the "
+                f"checkpoint out"
+            )
         return env
 
     def save(self) -> None:
         """Write the checkpoint, if the run has one."""
         if self.path is None:
             return
-        world = cast(Resumable, self._resumable()).snapshot()
+        world = self._world().snapshot()
         measured = {f"world.{name}": torch.from_numpy(np.array(value)) for name, value in world.items()}
         measured["seen"] = torch.from_numpy(np.array(self._at_play.seen))
         state = {"scores": self._measured, "at": self._at, "seconds": self._seconds}
@@ -245,9 +246,9 @@ class Training(BaseRun[GameRecord]):
         extra, measured = checkpoints.restore(self.agent, path, self._settings())
         state = extra["run"]
         self._measured, self._at, self._seconds = state["scores"], state["at"], dict(state["seconds"])
-        self.env.reset(seed=self._seed)
+        self._first()
         world = {name.removeprefix("world."): v.numpy() for name, v in measured.items() if name.startswith("world.")}
-        cast(Resumable, self._resumable()).restore(world)
+        self._world().restore(world)
         self._playing = playing(self.agent, self.env, measured["seen"].numpy())
 
     def _settings(self) -> dict[str, object]:
@@ -263,7 +264,7 @@ def check_spaces(env: Environment) -> None:
     """
     if not isinstance(env, gymnasium.Env):
         raise InputError(f"env is a {type(env).__name__}: use a Gymnasium environment")
-    name, actions, seen = type(env.unwrapped).__name__, env.action_space, env.observation_space
+    name, actions, seen = name_of(env), env.action_space, env.observation_space
     if not isinstance(actions, gymnasium.spaces.Discrete) or int(actions.start) != 0:
         raise InputError(f"{name} has the action space {actions}: use one with discrete actions 0, 1, 2, ...")
     if not isinstance(seen, gymnasium.spaces.Box):

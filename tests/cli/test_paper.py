@@ -28,7 +28,8 @@ from metareplay.paper.figures import FIGURES, PICTURES, full_runs
 from metareplay.paper.games import game_figures
 from metareplay.paper.results import needed_runs, shown_cells
 from metareplay.paper.tables import SETTINGS, TABLES
-from metareplay.runners import Runner, Watcher, carry_out, threads
+from metareplay.rl import GameRecord
+from metareplay.runners import Runner, Threads, Watcher, carry_out, threads
 from metareplay.streams import images as image_streams
 
 SIZES: dict[str, Any] = {"tasks": 2, "examples": 20, "test_examples": 5}
@@ -367,6 +368,73 @@ def test_missing_data_says_how_to_fetch_it(call: Call, tmp_path: Path, monkeypat
     assert "run `metareplay data fetch mnist` when online, or put " in answer.err
     assert answer.err.count("\n") == 1
     assert call(*FIVE, "--only-records").code == 0  # what is recorded needs no data
+
+
+# Games
+
+STATES = ["figure-catcher-states", "search-catcher-states", "alone-flappy-150k-states"]
+
+
+def test_a_miniature_of_every_figure_of_games(call: Call, tmp_path: Path) -> None:
+    answer = call("paper", *game_figures(), "--frames", "5", "--seeds", "1", "--json", "--document", "page.md")
+    assert answer.code == 0
+    assert answer.err == "tables and pictures: paper/; records: runs/\n"
+    games = {one["name"]: one for one in json.loads(answer.out)["games"]}
+    assert list(games) == list(game_figures())
+    for name, figure in game_figures().items():
+        assert list(games[name]["agents"]) == list(figure.arms)
+        assert all(len(one["final"]) == 1 == len(one["seeds"]) for one in games[name]["agents"].values())
+        assert json.loads((tmp_path / "paper" / f"{name}.json").read_text()) == games[name]
+        page = (tmp_path / "paper" / f"{name}.md").read_text()
+        assert page.startswith(f"# {figure.title}\n")
+        assert "A miniature: not to be compared with anything." in page
+        assert f"## {figure.title}\n" in (tmp_path / "page.md").read_text()
+    assert pictures(tmp_path / "paper") == {name for name, figure in game_figures().items() if figure.curves}
+    changed = [GameRecord.read(path) for path in (tmp_path / "runs").glob("*.json")]
+    assert {one.engine for one in changed} == {"cpu", "torch"}
+    assert all(one.settings["warmup"] < one.frames[-1] for one in changed if one.game["task"] is None)  # they learn
+
+
+def test_games_from_records_and_from_a_packed_file(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = ["--frames", "20", "--seeds", "1"]
+    nothing = call("paper", *STATES, *small, "--only-records")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert "figure-catcher-states: none of its runs is in runs yet" in nothing.err
+    first = call("paper", *STATES, "table-5", *small, *MINIATURE[2:], "--pack", "kept/all.jsonl")
+    assert first.code == 0
+    assert "hours" not in first.err
+    assert first.out.count("figure-catcher-states: Catcher from states, published order") == 1
+    packed = (tmp_path / "kept" / "all.jsonl").read_text().splitlines()
+    assert len(packed) == len(list((tmp_path / "runs").glob("*.json"))) == 5 + 36 + 6 + 5
+    monkeypatch.setattr(threads, "carry_out", None)
+    for words in (["--only-records"], ["--only-records", "--records", "kept"], ["--records", "kept"]):
+        again = call("paper", *STATES, "table-5", *small, *MINIATURE[2:], *words, "--out", "again")
+        assert (again.code, again.out) == (0, first.out)
+        assert contents(tmp_path / "again") == contents(tmp_path / "paper")
+        assert "cannot be read" not in again.err
+    rows = (tmp_path / "again" / "search-catcher-states.md").read_text().splitlines()
+    areas = [float(row.split("|")[9]) for row in rows if row.startswith("| DQN")]
+    assert len(areas) == 36
+    assert areas == sorted(areas, reverse=True)
+
+
+def test_bad_numbers_for_games_are_one_line(call: Call, tmp_path: Path) -> None:
+    for words, message in (
+        (["--frames", "0"], "--frames 0: play at least one frame per task"),
+        (["--frames", "5", "--seeds", "0"], "--seeds 0: run at least one"),
+        (["--frames", "5", "--engine", "abacus"], "abacus"),
+    ):
+        answer = call("paper", "figure-catcher-states", *words)
+        assert (answer.code, answer.out) == (2, "")
+        assert message in answer.err
+        assert answer.err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_whole_figure_from_pictures_says_how_long_it_takes(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Threads, "run", lambda _, experiments, *__, **___: [None] * len(experiments))
+    assert "games from pictures without a GPU take hours per run" in call("paper", "figure-flappy").err
+    assert "hours" not in call("paper", "figure-flappy-states").err
 
 
 # On one page and in one file

@@ -14,6 +14,7 @@ from small_runs import Call
 
 from metareplay.cli.agents import Agent
 from metareplay.cli.stopping import asked_to_stop
+from metareplay.environments import CATCHER_SPEEDS
 
 # Results
 
@@ -77,7 +78,7 @@ def test_an_agent_plays_with_its_own_observations(call: Call, monkeypatch: pytes
         seen.append(observation.shape)
         return 2
 
-    agent = Agent(policy, {"observation": "pixels", "size": 32, "frames": 2})
+    agent = Agent(policy, {"observation": "pixels", "size": 32, "frames": 2}, "catcher", CATCHER_SPEEDS)
     monkeypatch.setattr("metareplay.cli.play.load_agent", lambda _: agent)
     answer = call("play", "catcher", "--agent", "[red]", "--frames", "5")
     assert (answer.code, seen) == (0, [(2, 32, 32)] * 5)
@@ -90,7 +91,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "unknown game": (["tetris"], "game 'tetris': use catcher or flappy-bird"),
     "unknown player": (["--player", "god"], "--player god: use one of me, greedy, random"),
     "two players": (["--player", "greedy", "--agent", "a"], "--player greedy and --agent a: use one of them"),
-    "an agent": (["--agent", "agent.pt"], "--agent agent.pt: trained agents cannot be loaded yet"),
+    "an agent": (["--agent", "agent.pt"], "no checkpoint at agent.pt: check the path"),
     "no terminal": (["--player", "me"], "--player me needs a terminal that shows the game and has a keyboard"),
     "task 0": (["--task", "0"], "--task 0: use a number from 1 to 6"),
     "task 7": (["flappy", "--task", "7"], "--task 7: use a number from 1 to 6"),
@@ -152,7 +153,7 @@ def test_ctrl_c_keeps_what_was_played(call: Call, monkeypatch: pytest.MonkeyPatc
             os.kill(os.getpid(), signal.SIGINT)
         return 2
 
-    monkeypatch.setattr("metareplay.cli.play.load_agent", lambda _: Agent(policy, {}))
+    monkeypatch.setattr("metareplay.cli.play.load_agent", lambda _: Agent(policy, {}, "catcher", CATCHER_SPEEDS))
     answer = call("play", "catcher", "--agent", "agent", "--out", "game.gif", "--episodes", "3", "--json")
     assert answer.code == 0
     (episode,) = json.loads(answer.out)["episodes"]

@@ -62,6 +62,10 @@ def test_images_of_other_sizes(resolution: int, features: int) -> None:
 def test_the_nature_network_is_dqns() -> None:
     assert shapes(nature_cnn()) == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3), (512, 3136), (3, 512)]
     assert nature_cnn(actions=6, frames=1)(torch.zeros(2, 1, 84, 84)).shape == (2, 6)
+    for size, features in ((36, 64), (43, 64), (44, 256), (64, 1024), (84, 3136), (100, 5184)):
+        net = nature_cnn(size=size)
+        assert shapes(net)[3] == (512, features)
+        assert net(torch.zeros(1, 4, size, size)).shape == (1, 3)
 
 
 @pytest.mark.parametrize("make", [omniglot_cnn, nature_cnn])
@@ -85,6 +89,9 @@ def test_the_seed_decides_and_the_global_generator_is_left_alone(make: Callable[
         (partial(nature_cnn, actions=0), "actions=0: a network needs at least one output; use actions >= 1"),
         (partial(nature_cnn, frames=0), "frames=0: an input has at least one frame; use frames >= 1"),
         (partial(nature_cnn, frames=1.5), "frames=1.5: use a whole number"),  # type: ignore[arg-type]
+        (partial(nature_cnn, size=35), "size=35: three convolutions need frames of at least 36x36 pixels"),
+        (partial(nature_cnn, size=64.0), "size=64.0: use a whole number"),  # type: ignore[arg-type]
+        (partial(nature_cnn, size=(64, 64)), "size=\\(64, 64\\): use a whole number"),  # type: ignore[arg-type]
     ],
 )
 def test_sizes_that_cannot_be_are_refused(make: Callable[[], nn.Module], message: str) -> None:

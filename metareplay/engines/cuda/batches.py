@@ -10,7 +10,7 @@ from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay._core.weights import Weights, reptile
 from metareplay.engines.cuda.graphs import Recorder, Work
-from metareplay.engines.cuda.pieces import Patience, Piece, pieces, row_rates
+from metareplay.engines.cuda.pieces import MOST, Patience, Piece, pieces, row_rates
 from metareplay.engines.engine import Outcome
 from metareplay.engines.inputs import gather
 from metareplay.engines.objective import Objective, QuadraticPenalty, Supervised, prepared
@@ -85,7 +85,7 @@ class Batches:
         self._take_penalty(objective)
         rows = PlannedRows(plan, self._table, self.weights.theta.device)
         for i in range(len(plan)):
-            parts = pieces(plan, i)
+            parts = self.pieces(plan, i)
             capture = self._patience.ends({piece.kind for piece in parts})
             begun, kept = False, {name: value.clone() for name, value in objective.state().items()}
             try:
@@ -102,6 +102,15 @@ class Batches:
                 small = isinstance(error, torch.cuda.OutOfMemoryError)
                 return Outcome(i, too_large(error) if small else error)
         return Outcome(len(plan))
+
+    def pieces(self, plan: Plan, example: int) -> list[Piece]:
+        """Return the pieces of an example; a batch for which the objective prepares columns is never cut.
+
+        Args:
+            plan: The plan.
+            example: The example's number in the plan.
+        """
+        return pieces(plan, example, len(plan.rows) if self._objective.prepares else MOST)
 
     def _learn(self, parts: list[Piece], rows: "PlannedRows", capture: bool) -> bool:
         """Run the loops of Algorithm 1; return whether everything stayed finite."""

@@ -14,7 +14,6 @@ from metareplay._core.weights import Weights
 from metareplay.engines.cuda.batches import Batches, PlannedRows
 from metareplay.engines.cuda.graphs import exclusive
 from metareplay.engines.cuda.lockstep import Job, Lockstep
-from metareplay.engines.cuda.pieces import pieces
 from metareplay.engines.objective import QuadraticPenalty, Supervised
 from metareplay.engines.torch_engine import Randomness, TorchEngine
 
@@ -37,7 +36,7 @@ def obstacle(batches: Batches, plan: Plan, table: Table, given: Batches) -> str 
     Returns:
         Why it cannot be captured; None if it can.
     """
-    weights, piece = batches.weights, pieces(plan, 0)[0]
+    weights, piece = batches.weights, batches.pieces(plan, 0)[0]
     rows = PlannedRows(plan, table, weights.theta.device)
     batches.open()
     places = [buffer.data_ptr() for buffer in weights.module.buffers()]
@@ -147,7 +146,7 @@ def first_examples(plan: Plan, steps: int) -> Plan:
 
 def _after_first_batch(batches: Batches, plan: Plan, table: Table) -> Tensor:
     """Return the weights after stepping through the first batch, and restore everything."""
-    weights, piece = batches.weights, pieces(plan, 0)[0]
+    weights, piece = batches.weights, batches.pieces(plan, 0)[0]
     batches.open()
     try:
         batches.run(piece, PlannedRows(plan, table, weights.theta.device), batches.eager(piece))
