@@ -88,7 +88,7 @@ def test_options_reach_the_experiment(call: Call) -> None:
     expected = GameExperiment(
         learner="dqn", game="flappy-bird", observation="state", memory=50, memory_kind="reservoir", order="reversed",
         frames=20, every=60, episodes=2, cap=40, seed=2, options={
-            "lr": 0.02, "double": True, "warmup": 20, "k": 17, "optimizer": "adam", "target_every": 500,
+            "lr": 0.02, "double": True, "warmup": 20, "k": 17, "optimizer": "adam", "target_every": 100,
             "epsilon_end": 0.02, "reward_clip": 1.0,
         },
     )  # fmt: skip

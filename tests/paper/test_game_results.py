@@ -92,17 +92,17 @@ def test_files_are_written_for_what_there_is(tmp_path: Path, monkeypatch: pytest
 
 def test_records_are_put_where_they_belong(tmp_path: Path) -> None:
     wanted = WantedGames(["figure-catcher-states", "alone-catcher-25k-states"], 2, 4, "torch")
-    assert len(wanted.experiments) == 2 * 5 + 2 * 6
+    assert len(wanted.experiments) == 2 * 6 + 2 * 6
     assert {one.engine for one in wanted.experiments} == {"torch"}
-    assert wanted.recorded(tmp_path) == [None] * 22
-    empty = wanted.results([None] * 22)
+    assert wanted.recorded(tmp_path) == [None] * 24
+    empty = wanted.results([None] * 24)
     assert [one.figure.name for one in empty] == ["figure-catcher-states", "alone-catcher-25k-states"]
     assert all(not one.records for one in empty)
-    some = [record(ONE, seed=number) if number % 3 else None for number in range(22)]
+    some = [record(ONE, seed=number) if number % 3 else None for number in range(24)]
     first, second = wanted.results(some)
     assert [one.seed for one in first.groups["DQN"]] == [1]
-    assert [one.seed for one in second.groups["DQN, task 6 alone"]] == [20]
-    assert len(first.records) + len(second.records) == 14
+    assert [one.seed for one in second.groups["DQN, task 6 alone"]] == [22, 23]
+    assert len(first.records) + len(second.records) == 16
     assert "miniature" in first.note
     assert WantedGames(["figure-catcher"], None, None).results([None] * 25)[0].note == ""
     with pytest.raises(MetareplayError, match="--frames 0: play at least one frame per task"):

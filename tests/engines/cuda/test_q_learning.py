@@ -62,10 +62,15 @@ def test_graphs_give_the_torch_engine_s_weights(kind: str, change: dict[str, Any
     assert not torch.allclose(plain.weights.theta, begun)
 
 
-def test_an_optimizer_with_moments_is_stepped_by_torch() -> None:
-    plain, graphs = (played(agent(optimizer="adam", lr=1e-3, graphs=g), 30) for g in (False, True))
-    assert graphs.chosen_engine.name == "torch (cuda could not capture: the optimizer keeps moments)"
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_an_optimizer_with_moments_is_captured(optimizer: str) -> None:
+    plain, graphs = (played(agent(optimizer=optimizer, lr=1e-3, graphs=g), 30) for g in (False, True))
+    assert graphs.chosen_engine.name == "cuda"
     assert_same(plain, graphs)
+    moments, ours = plain.chosen_engine.state(), graphs.chosen_engine.state()
+    assert moments.keys() == ours.keys() != set()
+    for name in moments:
+        torch.testing.assert_close(moments[name], ours[name])
 
 
 @pytest.mark.parametrize("kind", KINDS)
