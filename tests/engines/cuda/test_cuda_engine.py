@@ -260,7 +260,7 @@ def test_a_table_that_does_not_fit_is_explained(monkeypatch: pytest.MonkeyPatch)
     def full(*_: object) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("metareplay.learners.learner.Table", full)
+    monkeypatch.setattr("metareplay.learners.table_learner.Table", full)
     learner = EVERY["mer"]()
     with pytest.raises(mr.MetareplayError, match=r"9 memories of this size need 0\.0 GiB, more than cpu has left"):
         taught(learner)
