@@ -85,7 +85,7 @@ def plot_scores(records: dict[str, list[GameRecord]], path: Path, title: str, ta
     for axes in panels[: len(chosen) : columns]:
         axes.set_ylabel("score")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=len(labels))
+    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=min(len(labels), 2 * columns))
     save_figure(figure, path)
 
 
