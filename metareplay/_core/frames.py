@@ -49,9 +49,9 @@ class Pictures:
         number = self._numbers.get(digest)
         if number is None:
             number = self._free.pop() if self._free else self._used
+            self.values[number] = picture.to(self.values.device)
             self._used = max(self._used, number + 1)
             self._numbers[digest], self._digests[number] = number, digest
-            self.values[number] = picture.to(self.values.device)
         self._needed[number] += 1
         return number
 
@@ -140,17 +140,30 @@ class StackStorage(Storage):
         if name not in STACKS or not is_stack(like):
             return TensorColumn(rows, like, torch.device("cpu") if name == "task" else self._device)
         if self._pictures is None:
-            self._pictures = Pictures(rows * (like.shape[1] + 1) + 2 * like.shape[1], like[0], self._device)
+            most = (
+                (rows + 1) * 2 * like.shape[1]
+            )  # if no two stacks shared a picture, and one more row is being written
+            self._pictures = Pictures(most, like[0], self._device)
         return StackColumn(rows, like, self._pictures)
 
 
 def is_stack(values: Tensor) -> bool:
-    """Return whether these are stacks of several pictures in bytes.
+    """Return whether these may be stacks of several pictures in bytes.
 
     Args:
         values: Some values of a column.
     """
     return values.dtype == torch.uint8 and values.dim() == 4 and values.shape[1] > 1
+
+
+def slides(values: Tensor, following: Tensor) -> bool:
+    """Return whether these are stacks of pictures from which those that follow drop the oldest and add a new one.
+
+    Args:
+        values: Some observations.
+        following: The observations after them.
+    """
+    return is_stack(values) and torch.equal(values[:, 1:], following[:, :-1])
 
 
 def packed(columns: dict[str, Column], rows: Tensor) -> dict[str, Tensor]:

@@ -105,7 +105,7 @@ def measure(setting: Setting, effort: Effort) -> Timing:
 
 
 def _clock(experiment: GameExperiment, engine: Any) -> Clock:
-    """Return what plays a given number of frames, on and on, and returns the seconds that it took."""
+    """Return a function that plays the next frames and returns the seconds that it took."""
     from metareplay.rl.playing import playing  # which needs Gymnasium
 
     training = replace(experiment, engine=engine).start()

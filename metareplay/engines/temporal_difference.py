@@ -63,13 +63,18 @@ class TemporalDifference(Objective):
 
     def state(self) -> dict[str, Tensor]:
         """Return the target network's parameters and buffers."""
-        return {f"target.{name}": value for name, value in self.target.module.state_dict().items()}
+        return {f"target.{name}": value for name, value in self._named().items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Restore the target network."""
-        here = self.target.module.state_dict()
+        here = self._named()
         for name, value in state.items():
             here[name.removeprefix("target.")].copy_(value)
+
+    def _named(self) -> dict[str, Tensor]:
+        """Return all parameters and buffers of the target network, also those that a state_dict leaves out."""
+        module = self.target.module
+        return {name: value.detach() for name, value in (*module.named_parameters(), *module.named_buffers())}
 
     @staticmethod
     def _tensors(model: nn.Module) -> list[Tensor]:

@@ -13,7 +13,7 @@ from metareplay.memories.sampler import Sampler
 @final
 @dataclass(eq=False, repr=False, kw_only=True)
 class DQNMER(QLearner):
-    """Learn the values of actions by steps on single transitions, with Reptile lines within and across batches.
+    """Learn the values of actions by steps on single transitions, with Reptile updates within and across batches.
 
     For each frame, with the transition (x, a, r, x') that has just come:
 
@@ -25,10 +25,11 @@ class DQNMER(QLearner):
                              where y = r at the end of an episode and r + discount * max_a Q'(x', a) otherwise
             theta <- theta_W + beta (theta - theta_W)
         theta <- theta_A + gamma (theta - theta_A)
-        from time to time: Q' <- Q
+        every target_every frames: Q' <- Q
 
-    The default settings are the paper's, and `target_in="frames"` is not: Algorithm 8 renews Q' every E_Q episodes, but
-    does not say how large E_Q is, and a player who never loses never ends an episode.
+    The defaults of lr, beta, gamma, s, k and the size of the memory are the paper's. Ours are the discount, epsilon,
+    that nothing is learned in the first `warmup` frames, and that Q' is renewed every so many frames: Algorithm 8
+    renews it every E_Q episodes, but does not say how large E_Q is, and a player who never loses never ends an episode.
 
     Args:
         model: The Q-network: any torch module that gives one value per action.
@@ -78,7 +79,7 @@ class DQNMER(QLearner):
         super().__post_init__()
 
     def plan(self, memory: Sampler) -> Plan:
-        """Draw the loops of Algorithm 8; an engine takes the steps and draws the Reptile lines."""
+        """Plan the loops of Algorithm 8; an engine takes the steps and makes the Reptile updates."""
         for current in memory.incoming():
             memory.store()  # the transition is stored before anything is sampled
             for drawn in memory.sample(self.s, self.k - 1):  # for each batch B_1 .. B_s

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from metareplay._core.checks import check_count, check_share
+from metareplay._core.checks import check_count
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Purpose
-from metareplay._core.frames import StackStorage, is_stack
+from metareplay._core.frames import StackStorage, slides
 from metareplay._core.plan import Plan
 from metareplay._core.table import Storage, Table, TensorStorage
 from metareplay.engines.engine import Outcome
@@ -83,8 +83,7 @@ class QLearner(TableLearner):
         check_count("k", self.k, "a batch holds at least the newest transition")
         check_count("target_every", self.target_every, "the target network is renewed from time to time")
         check_count("epsilon_frames", self.epsilon_frames, "exploration takes at least one frame to change")
-        check_share("discount", self.discount)
-        for name in ("epsilon_start", "epsilon_end"):
+        for name in ("discount", "epsilon_start", "epsilon_end"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name}={getattr(self, name)}: use a share from 0 to 1")
         if self.warmup < 0:
@@ -159,6 +158,10 @@ class QLearner(TableLearner):
         outcome = Outcome(1) if self.seen < self.warmup else self.chosen_engine.execute(plan, table, self.objective)
         self.finish(outcome, plan.slots, incoming, table)
 
+    def check_reshaping(self) -> None:
+        """Refuse to change the model's layers: the target network would keep the old ones."""
+        raise InputError(f"the layers of a {type(self).__name__}'s model cannot change: make a new agent")
+
     @property
     def temporal_difference(self) -> TemporalDifference:
         """The objective, which holds the target network."""
@@ -182,8 +185,8 @@ class QLearner(TableLearner):
 
     @final
     def make_storage(self, like: Columns) -> Storage:
-        """Keep every picture once if observations are stacks of pictures; otherwise keep everything as tensors."""
-        return (StackStorage if is_stack(like["x"]) else TensorStorage)(self.weights.device)
+        """Keep every picture once if observations are stacks of the latest pictures; otherwise keep tensors."""
+        return (StackStorage if slides(like["x"], like["next_x"]) else TensorStorage)(self.weights.device)
 
     @property
     @final

@@ -116,6 +116,14 @@ class TableLearner(Predictor):
         """
         del carry
 
+    def check_reshaping(self) -> None:
+        """Raise InputError if the model's layers cannot be changed."""
+        if self.objective.stores:
+            raise InputError(
+                f"the objective stores the column {self.objective.stores[0]!r}, made by the model as it was, with each "
+                f"example: its layers cannot change; make a new learner"
+            )
+
     @final
     @contextmanager
     def reshaping(self) -> Iterator[nn.Module]:
@@ -124,11 +132,7 @@ class TableLearner(Predictor):
         Memory, counts and draws go on as before. An optimizer's moments, and whatever else has the shape of the
         weights, keep their values for parameters that stay, and start from 0 for new ones.
         """
-        if self.objective.stores:
-            raise InputError(
-                f"the objective stores the column {self.objective.stores[0]!r}, made by the model as it was, with each "
-                f"example: its layers cannot change; make a new learner"
-            )
+        self.check_reshaping()
         old, moments = self.weights.theta.shape, self.chosen_engine.state()
         expected, refused = self.table, None
         try:

@@ -108,7 +108,11 @@ def rows_of(found: GameResults) -> list[tuple[str, list[str]]]:
 
 
 def heads_of(found: GameResults) -> list[str]:
-    """Return the heads of the columns of a figure's table."""
+    """Return the heads of the columns of a figure's table.
+
+    Args:
+        found: The figure with its records.
+    """
     tasks = len(found.records[0].final)
     return ["agent", *(f"task {task}" for task in range(1, tasks + 1)), "mean", "area", "lost", "seeds"]
 

@@ -35,7 +35,12 @@ from metareplay.memories.reservoir import Reservoir
 
 Array = NDArray[Any]
 Function = TypeVar("Function")
-TRANSPARENT = ("ScheduledEnv", "OrderEnforcing", "PassiveEnvChecker")  # wrappers that change nothing of a frame
+GAMES = "metareplay.environments.environment"  # where the environments of the compiled games are
+TRANSPARENT = {  # wrappers that change nothing of a frame
+    "metareplay.environments.scheduled.ScheduledEnv",
+    "gymnasium.wrappers.common.OrderEnforcing",
+    "gymnasium.wrappers.common.PassiveEnvChecker",
+}
 STAMP = " ".join((q_steps.STAMP, kernels.STAMP, source_stamp(Path(__file__).parent, ("compiled.py",))))
 
 
@@ -360,11 +365,11 @@ def obstacle(agent: QLearner, env: Any) -> str | None:
     """
     inside = env
     while hasattr(inside, "env"):
-        if type(inside).__name__ not in TRANSPARENT:
+        if f"{type(inside).__module__}.{type(inside).__name__}" not in TRANSPARENT:
             return f"the wrapper {type(inside).__name__} may change what happens in a frame"
         inside = inside.env
     game = getattr(inside, "game", None)
-    if not isinstance(game, Game):
+    if not isinstance(game, Game) or type(inside).__module__ != GAMES:
         return f"{type(inside).__name__} is not compiled: CatcherEnv and FlappyBirdEnv are"
     if inside.observation != "state":
         return f"the observations are {inside.observation!r}: use observation='state'"

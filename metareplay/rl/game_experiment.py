@@ -160,7 +160,9 @@ class GameExperiment(BaseExperiment[GameRecord]):
     @property
     def work(self) -> float:
         """An estimate of the cost of the run, in SGD steps on one example."""
-        settings = {one.name: self.options.get(one.name, _default(one)) for one in fields(self._kind())[1:]}
+        settings = {
+            one.name: self.options.get(one.name, _default(one)) for one in fields(self._kind()) if one.name != "model"
+        }
         step = STEP_ON_PIXELS if self.observation == "pixels" else 1.0
         return step * self._kind().work_per_example(settings) * self.total_frames
 

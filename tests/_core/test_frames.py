@@ -71,6 +71,29 @@ def test_there_is_room_for_stacks_that_share_nothing() -> None:
             assert columns[1].gather(torch.tensor([row]))[0, :, 0, 0].tolist() == shades[1:]
 
 
+def test_pictures_that_do_not_slide_are_kept_as_tensors() -> None:
+    """Such as one picture in colours, whose three channels have nothing in common with those of the next."""
+    one = agent(None)
+    generator = np.random.default_rng(0)
+    for _ in range(60):
+        x, following = generator.integers(0, 255, (2, DEPTH, 2, 2), dtype=np.uint8)
+        one.observe(x, 0, 1.0, following, False)
+    assert one.table is not None
+    assert isinstance(one.table.column("x"), TensorColumn)
+
+
+def test_stacks_that_stop_sharing_still_have_room() -> None:
+    one = played(agent(None), range(3))
+    generator = np.random.default_rng(0)
+    for _ in range(80):
+        x, following = generator.integers(0, 255, (2, DEPTH, 2, 2), dtype=np.uint8)
+        one.observe(x, 0, 1.0, following, False)
+    assert one.table is not None
+    column = one.table.column("x")
+    assert isinstance(column, StackColumn)
+    assert len(column.pictures) <= 21 * 2 * DEPTH
+
+
 def test_a_copy_onto_itself_loses_nothing() -> None:
     column = StackColumn(2, LIKE, Pictures(9, LIKE[0], CPU))
     column.write(torch.tensor([0]), stack(1, 2, 3)[None])

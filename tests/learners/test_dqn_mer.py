@@ -245,3 +245,14 @@ def test_memories_of_transitions_have_no_targets() -> None:
     agent = played(mr.DQN(net(), memory=mr.Recent(5)), 3)
     with pytest.raises(mr.InputError, match=r"use held\(\)"):
         agent.memory.examples()
+
+
+def test_layers_cannot_change() -> None:
+    agent = mr.DQN(net(), memory=mr.Recent(5))
+    with pytest.raises(mr.InputError, match="the layers of a DQN's model cannot change"), agent.reshaping():
+        pass
+
+
+def test_no_discount_at_all_is_fine() -> None:
+    agent = played(mr.DQN(net(), memory=mr.Recent(20), lr=0.1, discount=0.0, warmup=0), 10)
+    assert torch.isfinite(agent.weights.theta).all()
