@@ -16,7 +16,7 @@ from metareplay.engines.choose import check_engine
 from metareplay.environments.registration import need_gymnasium
 from metareplay.errors import MetareplayError
 from metareplay.paper.game_results import GameResults
-from metareplay.paper.games import GameFigure
+from metareplay.paper.games import CAPS, EPISODES, GameFigure
 from metareplay.plots import plot_scores
 from metareplay.rl import GameExperiment, GameRecord
 from metareplay.rl.agent_file import SUFFIX
@@ -51,8 +51,13 @@ def run_game(
         typer.Option(help="Catcher's own screen: 64, or 640 for the other reading of the paper; default: 64."),
     ] = None,
     every: Annotated[int, typer.Option(help="Evaluate all tasks after every so many frames.")] = 5000,
-    episodes: Annotated[int, typer.Option(help="Episodes per task in an evaluation.")] = 10,
-    cap: Annotated[int, typer.Option(help="The most frames of such an episode.")] = 1500,
+    episodes: Annotated[
+        int | None,
+        typer.Option(help="Episodes per task in an evaluation; default: 10, or 3 for flappy-bird in pictures."),
+    ] = None,
+    cap: Annotated[
+        int | None, typer.Option(help="The most frames of such an episode; default: 1500, or 2500 for flappy-bird.")
+    ] = None,
     seed: Annotated[
         int, typer.Option(help="The first seed; it decides the game, the first weights and every draw.")
     ] = 0,
@@ -89,8 +94,8 @@ def run_game(
             frames=frames,
             game_options={name: value for name, value in wished.items() if value is not None},
             every=every,
-            episodes=episodes,
-            cap=cap,
+            episodes=EPISODES[observation].get(game, 10) if episodes is None else episodes,
+            cap=CAPS.get(game, 1500) if cap is None else cap,
             seed=one,
             engine=check_engine(engine),
         )

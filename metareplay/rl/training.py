@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from metareplay._core.checks import check_count
 from metareplay._core.files import exists
+from metareplay.environments.scheduled import ScheduledEnv
 from metareplay.environments.wrapped import without_checks
 from metareplay.errors import InputError
 from metareplay.experiments.base import BaseRun, Progress
@@ -126,8 +127,8 @@ class Training(BaseRun[GameRecord]):
 
     @property
     def tasks(self) -> int:
-        """How many tasks the agent is evaluated on."""
-        return len(self.evaluation.tasks) if self.evaluation is not None else 1
+        """How many tasks the agent learns, one after the other."""
+        return len(self.env.schedule.values) if isinstance(self.env, ScheduledEnv) else 1
 
     @property
     def trained(self) -> QLearner:
