@@ -152,14 +152,15 @@ def test_earlier_documents_still_make_tables(subject: str) -> None:
 
 def test_documents_keep_the_names_of_earlier_ones() -> None:
     timing = Timing("a setting", 1.0, 2.0, 2.0)
-    graphs = timing.with_extra(engine="cuda", steps_per_second=1.0, kernels=1.0, floor=1.0, bytes=1)
+    graphs = timing.with_extra(engine="cuda", steps_per_second=1.0, most=80.0, wanted=50.0)
+    graphs = graphs.with_extra(kernels=1.0, floor=1.0, bytes=1)
     row = timing.with_extra(engine="cpu").to_json(AGAINST_TORCH)
     parts: dict[str, dict[str, object]] = {
         "cpu": {"two_jobs": 0.5, "timings": [row], "growth": [row]},
         "cuda": {
             "empty_kernel": 1.0,
             "timings": [graphs.to_json(AGAINST_TORCH)],
-            "replicas": timing.to_json(AGAINST_ONE),
+            "replicas": [timing.with_extra(engine="cuda").to_json(AGAINST_ONE)],
         },
         "fleet": {"error": 0.0, "timings": [timing.with_extra(runs=1, k=6, step=1.0).to_json(AGAINST_FLOOR)]},
     }

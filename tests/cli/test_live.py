@@ -54,10 +54,11 @@ def terminal(*words: str) -> Iterator[Terminal]:
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
     before = termios.tcgetattr(theirs)
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # in the background it is ignored
     code = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from metareplay.cli import main; main()"
     variables = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     process = subprocess.Popen(
-        [sys.executable, "-c", code, *words],
+        [sys.executable, "-c", f"{heard}; {code}", *words],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

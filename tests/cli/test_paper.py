@@ -405,7 +405,7 @@ def test_games_from_records_and_from_a_packed_file(call: Call, tmp_path: Path, m
     assert "hours" not in first.err
     assert first.out.count("figure-catcher-states: Catcher from states, published order") == 1
     packed = (tmp_path / "kept" / "all.jsonl").read_text().splitlines()
-    assert len(packed) == len(list((tmp_path / "runs").glob("*.json"))) == 5 + 36 + 6 + 5
+    assert len(packed) == len(list((tmp_path / "runs").glob("*.json"))) == 6 + 36 + 6 + 5
     monkeypatch.setattr(threads, "carry_out", None)
     for words in (["--only-records"], ["--only-records", "--records", "kept"], ["--records", "kept"]):
         again = call("paper", *STATES, "table-5", *small, *MINIATURE[2:], *words, "--out", "again")

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +144,15 @@ def test_the_help_explains_the_players(call: Call) -> None:
 # Ctrl-C
 
 
+@pytest.fixture
+def ctrl_c_is_heard() -> Iterator[None]:
+    """Let Ctrl-C be heard, which a process in the background ignores."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_is_heard")
 def test_ctrl_c_keeps_what_was_played(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     count = 0
 
@@ -162,6 +172,7 @@ def test_ctrl_c_keeps_what_was_played(call: Call, monkeypatch: pytest.MonkeyPatc
         assert found.n_frames == 7  # type: ignore[attr-defined]
 
 
+@pytest.mark.usefixtures("ctrl_c_is_heard")
 def test_the_second_ctrl_c_stops_at_once() -> None:
     before = signal.getsignal(signal.SIGINT)
     with asked_to_stop() as stop:
