@@ -69,7 +69,9 @@ def run_game(
     as_json: Annotated[bool, typer.Option("--json", help="Print the record(s) as one JSON document.")] = False,
     **options: Any,
 ) -> None:
-    """Train an agent on a game; show its scores on all six tasks. Its settings are ours, unless you give others.
+    """Train an agent on a game; show its scores on all six tasks.
+
+    With --quick its settings are ours, from pictures the paper's, unless you give others.
 
     Give the same command again to continue an interrupted run. `metareplay play GAME --agent FILE` shows the agent.
     """

@@ -85,8 +85,6 @@ class Record(BaseRecord):
             alignment: Dot products of gradients, from `Alignment.summary`; None if they were not measured.
             training: The accuracy on each task's training examples at the end; None if it was not measured.
         """
-        device = {"gpu": torch.cuda.get_device_name(theta.device)} if theta.is_cuda else {}
-        theta = theta.detach().cpu().contiguous()
         return Record(
             learner=identity.learner,
             settings=identity.settings,
@@ -96,9 +94,9 @@ class Record(BaseRecord):
             engine=engine,
             examples=examples,
             accuracy=accuracy,
-            weights=hashlib.sha256(theta.view(torch.uint8).numpy().tobytes()).hexdigest(),
+            weights=fingerprint(theta),
             seconds={name: round(value, 3) for name, value in seconds.items()},
-            versions=versions() | device,
+            versions=versions_with(theta),
             date=now(),
             alignment=alignment,
             training=None if training is None else list(training),
@@ -194,6 +192,25 @@ class Record(BaseRecord):
         parts = {"alignment": None, "training": None} | parts  # which earlier records do not have
         kept = {f.name: parts[f.name] for f in fields(Record)}
         return Record(**kept | {"accuracy": _matrix(parts["accuracy"])})
+
+
+def fingerprint(theta: Tensor) -> str:
+    """Return the SHA-256 hash of weights; equal weights, bit for bit, have the same one.
+
+    Args:
+        theta: The weights, on any device.
+    """
+    here = theta.detach().cpu().contiguous()
+    return hashlib.sha256(here.view(torch.uint8).numpy().tobytes()).hexdigest()
+
+
+def versions_with(theta: Tensor) -> dict[str, str]:
+    """Return the versions of everything that a run depends on, and the GPU if its weights are on one.
+
+    Args:
+        theta: The weights.
+    """
+    return versions() | ({"gpu": torch.cuda.get_device_name(theta.device)} if theta.is_cuda else {})
 
 
 @cache

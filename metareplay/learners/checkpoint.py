@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from metareplay._core.archive import part, read_archive, write_archive
 from metareplay._core.columns import Columns
-from metareplay._core.frames import Unpacked, packed
+from metareplay._core.stacks import Unpacked, packed
 from metareplay.errors import CheckpointError
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from torch.nn import functional
 from metareplay._core.checks import check_count
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Purpose
-from metareplay._core.frames import StackStorage, slides
 from metareplay._core.plan import Plan
+from metareplay._core.stacks import StackStorage, slides
 from metareplay._core.table import Storage, Table, TensorStorage
 from metareplay.engines.engine import Outcome
 from metareplay.engines.temporal_difference import TemporalDifference
@@ -260,9 +260,9 @@ class QLearner(TableLearner):
         )
 
 
-def _number(reward: object) -> float:
+def _number(reward: SupportsFloat) -> float:
     """Return a reward as Python's float; NaN if it is not a single number."""
     try:
-        return float(reward)  # type: ignore[arg-type]
+        return float(reward)
     except (TypeError, ValueError, RuntimeError):
         return math.nan

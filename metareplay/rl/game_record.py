@@ -8,13 +8,12 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from metareplay.environments.schedule import Schedule
 from metareplay.experiments.base import FORMAT, BaseRecord, check_format
-from metareplay.experiments.record import now, versions
+from metareplay.experiments.record import fingerprint, now, versions_with
 from metareplay.rl.evaluation import Evaluation, Scores
 
 
@@ -130,8 +129,6 @@ class GameRecord(BaseRecord):
             theta: The final weights.
             seconds: The time spent on playing and learning, and on evaluating.
         """
-        device = {"gpu": torch.cuda.get_device_name(theta.device)} if theta.is_cuda else {}
-        theta = theta.detach().cpu().contiguous()
         return GameRecord(
             learner=identity.learner,
             settings=identity.settings,
@@ -142,9 +139,9 @@ class GameRecord(BaseRecord):
             frames=list(frames),
             scores=scores,
             episodes=episodes,
-            weights=hashlib.sha256(theta.view(torch.uint8).numpy().tobytes()).hexdigest(),
+            weights=fingerprint(theta),
             seconds={name: round(value, 3) for name, value in seconds.items()},
-            versions=versions() | device,
+            versions=versions_with(theta),
             date=now(),
         )
 

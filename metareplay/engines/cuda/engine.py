@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from metareplay._core.draws import Ints
-from metareplay._core.frames import StackColumn
 from metareplay._core.plan import Plan
+from metareplay._core.stacks import StackColumn
 from metareplay._core.table import Table, TensorColumn
 from metareplay.engines.cuda.batches import Batches, Problem, same_but_for_penalty, too_large
 from metareplay.engines.cuda.convnet import ConvNet

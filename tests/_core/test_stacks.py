@@ -1,6 +1,7 @@
 """Stacks of pictures: the values of plain tensors, every picture once, and no picture that nobody needs."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import metareplay as mr
-from metareplay._core.frames import Pictures, StackColumn, StackStorage, Unpacked, is_stack, packed
+from metareplay._core.stacks import Pictures, StackColumn, StackStorage, Unpacked, is_stack, packed
 from metareplay._core.table import TensorColumn, TensorStorage
 
 CPU, ROWS, DEPTH = torch.device("cpu"), 6, 3
@@ -28,6 +29,7 @@ def pictures_of(*columns: StackColumn) -> int:
     return len(columns[0].pictures)
 
 
+Work = tuple[str, int, Any]  # "write" or "copy", the row, and what to write or the row to copy
 writes = st.tuples(
     st.just("write"), st.integers(0, ROWS - 1), st.lists(st.integers(0, 9), min_size=DEPTH, max_size=DEPTH)
 )
@@ -35,7 +37,7 @@ copies = st.tuples(st.just("copy"), st.integers(0, ROWS - 1), st.integers(0, ROW
 
 
 @given(st.lists(st.tuples(st.sampled_from(["x", "next_x"]), st.one_of(writes, copies)), max_size=60))
-def test_values_are_those_of_tensors_and_each_picture_is_kept_once(works: list[tuple[str, tuple]]) -> None:  # type: ignore[type-arg]
+def test_values_are_those_of_tensors_and_each_picture_is_kept_once(works: list[tuple[str, Work]]) -> None:
     storage = StackStorage(CPU)
     ours = {name: storage.column(name, ROWS, LIKE) for name in ("x", "next_x")}
     plain = {name: TensorColumn(ROWS, LIKE, CPU) for name in ours}
@@ -129,11 +131,11 @@ def test_in_a_file_every_picture_stands_once() -> None:
         assert torch.equal(read.values(name, 1, 3), column.gather(torch.tensor([1, 2])))
 
 
-def agent(storage: TensorStorage | None, optimizer: str = "sgd") -> mr.DQN:
+def agent(storage: TensorStorage | None) -> mr.DQN:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(DEPTH * 4, 8), nn.ReLU(), nn.Linear(8, 2))
     memory = mr.Reservoir(20, storage=storage)
-    return mr.DQN(model, memory=memory, lr=0.05, k=4, warmup=2, target_every=5, optimizer=optimizer)  # type: ignore[arg-type]
+    return mr.DQN(model, memory=memory, lr=0.05, k=4, warmup=2, target_every=5)
 
 
 def played(one: mr.DQN, frames: range) -> mr.DQN:
