@@ -306,7 +306,7 @@ class CompiledPlay:
             self._rows,
             self._ends,
             kernel.rates(self._rates(), objective, together=isinstance(agent, DQN)),
-            self._habits(),
+            habits_of(agent),
         )
         with kernel.compiling():
             play_frames(self.state, 0, *arguments)  # compiles, if need be, and does nothing else
@@ -337,23 +337,29 @@ class CompiledPlay:
             return Rates(memory=agent.lr, current=agent.lr, within=agent.beta, across=agent.gamma)
         return Rates(memory=agent.lr, current=agent.lr)
 
-    def _habits(self) -> Habits:
-        agent, key = self.agent, self.agent.draws.key
-        return Habits(
-            action_key=np.uint64(key(Purpose.ACTION)),
-            keep_key=np.uint64(key(Purpose.KEEP)),
-            replay_key=np.uint64(key(Purpose.REPLAY)),
-            epsilon_start=agent.epsilon_start,
-            epsilon_end=agent.epsilon_end,
-            epsilon_frames=agent.epsilon_frames,
-            warmup=agent.warmup,
-            reward_clip=np.inf if agent.reward_clip is None else agent.reward_clip,
-            target_every=agent.target_every,
-            by_frames=agent.target_in == "frames",
-            is_recent=isinstance(agent.memory, Recent),
-            k=agent.k,
-            s=len(self._ends) - 1,
-        )
+
+def habits_of(agent: QLearner) -> Habits:
+    """Return an agent's options and the keys of its draws, as compiled functions take them.
+
+    Args:
+        agent: A DQN or DQNMER.
+    """
+    key = agent.draws.key
+    return Habits(
+        action_key=np.uint64(key(Purpose.ACTION)),
+        keep_key=np.uint64(key(Purpose.KEEP)),
+        replay_key=np.uint64(key(Purpose.REPLAY)),
+        epsilon_start=agent.epsilon_start,
+        epsilon_end=agent.epsilon_end,
+        epsilon_frames=agent.epsilon_frames,
+        warmup=agent.warmup,
+        reward_clip=np.inf if agent.reward_clip is None else agent.reward_clip,
+        target_every=agent.target_every,
+        by_frames=agent.target_in == "frames",
+        is_recent=isinstance(agent.memory, Recent),
+        k=agent.k,
+        s=agent.s if isinstance(agent, DQNMER) else 1,
+    )
 
 
 def obstacle(agent: QLearner, env: Any) -> str | None:

@@ -103,7 +103,7 @@ class Training(BaseRun[GameRecord]):
         self.path = Path(checkpoint) if checkpoint is not None else None
         if self.path is not None:
             self._world()
-        self._seed = agent.seed if seed is None else seed
+        self.seed = agent.seed if seed is None else seed
         self._at_the_end = at_the_end
         self.identity = GameIdentity.of(
             type(agent).__name__,
@@ -111,7 +111,7 @@ class Training(BaseRun[GameRecord]):
             describe(agent.model),
             about or {"game": env.spec.id if env.spec is not None else name_of(env)},
             frames=frames,
-            seed=self._seed,
+            seed=self.seed,
             evaluation=evaluation,
         )
         self._playing: Playing | None = None  # before the first frame
@@ -193,7 +193,7 @@ class Training(BaseRun[GameRecord]):
     def _first(self) -> Any:
         """Begin the first episode; return what is observed, after a look at whether the model can act on it."""
         with asking(name_of(self.env), "when reset"):
-            seen, _ = self.env.reset(seed=self._seed)
+            seen, _ = self.env.reset(seed=self.seed)
         with learning_from(name_of(self.env), "when reset"):
             outputs = tuple(self.agent.outputs(np.asarray(seen)[None]).shape[1:])
         actions = int(cast(gymnasium.spaces.Discrete, self.env.action_space).n)
