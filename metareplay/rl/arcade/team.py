@@ -168,7 +168,11 @@ def captured(work: Callable[[], None], device: torch.device, undo: Callable[[], 
     with torch.cuda.graph(graph):
         work()
     undo()
-    return graph.replay
+
+    def replay(_alive: Callable[[], None] = work) -> None:  # the tensors that the work uses must stay where they are
+        graph.replay()
+
+    return replay
 
 
 def _column(values: list[float], device: torch.device) -> Tensor:
