@@ -10,14 +10,25 @@ from metareplay.rl.game_experiment import GameExperiment, Observed
 from metareplay.rl.settings import MER_WITH_ADAM, published, settings
 
 SEARCH: Final = "search-"  # what names of searches begin with
-SEARCHED: Final = (100, 101)  # seeds of the search, which no figure uses
+SEARCHED: Final = {"pixels": (100,), "state": (100, 101)}  # seeds of the searches, which no figure uses
 LEARNERS: Final = {"DQN": ("dqn", None), "DQN, reservoir": ("dqn", "reservoir"), "DQN-MER": ("dqn-mer", None)}
 ADAM: Final = "DQN-MER, Adam"  # the best settings with Adam inside; DQN-MER itself takes the plain steps of Algorithm 8
-RATES: Final[dict[str, dict[str, tuple[float, ...]]]] = {  # that were searched, by learner and optimizer
-    "dqn": {"adam": (1e-4, 3e-4, 1e-3), "sgd": (0.05, 0.15, 0.5)},
-    "dqn-mer": {"adam": (3e-5, 1e-4, 3e-4), "sgd": (0.005, 0.015, 0.05)},
+RATES: Final[dict[str, dict[str, dict[str, tuple[float, ...]]]]] = {  # that were searched, by learner and optimizer
+    "pixels": {
+        "dqn": {"adam": (3e-5, 1e-4, 3e-4), "sgd": (0.01, 0.03, 0.1)},
+        "dqn-mer": {"adam": (1e-5, 3e-5, 1e-4), "sgd": (0.001, 0.003, 0.01)},
+    },
+    "state": {
+        "dqn": {"adam": (1e-4, 3e-4, 1e-3), "sgd": (0.05, 0.15, 0.5)},
+        "dqn-mer": {"adam": (3e-5, 1e-4, 3e-4), "sgd": (0.005, 0.015, 0.05)},
+    },
 }
-PERIODS: Final = (100, 500)  # frames between two copies of the target network
+PERIODS: Final = {  # frames between two copies of the target network, by what is observed and game
+    "pixels": {"catcher": (100,), "flappy-bird": (500,)},
+    "state": {"catcher": (100, 500), "flappy-bird": (100, 500)},
+}
+SEARCH_FRAMES: Final = {"pixels": 12_500, "state": 25_000}  # per task in a search
+EVERY: Final = {"pixels": 12_500, "state": 5000}  # frames between two evaluations
 EPISODES: Final = {"pixels": {"catcher": 10, "flappy-bird": 3}, "state": {"catcher": 10, "flappy-bird": 10}}
 SEEDS: Final = {"pixels": {"catcher": 5, "flappy-bird": 3}, "state": {"catcher": 5, "flappy-bird": 5}}
 CAPS: Final = {"catcher": 1500, "flappy-bird": 2500}  # frames of an episode in an evaluation
@@ -68,9 +79,7 @@ def _arm(
         memory_kind=kind,
         options=options,
         order=order,
-        episodes=EPISODES[observation][game],
-        cap=CAPS[game],
-        **changes,
+        **{"episodes": EPISODES[observation][game], "cap": CAPS[game], "every": EVERY[observation]} | changes,
     )
 
 
@@ -108,13 +117,14 @@ def _search(game: str, observation: Observed) -> GameFigure:
     """Return the search for settings: the same number of settings, the same seeds for each agent."""
     arms = {}
     for name, (learner, _) in LEARNERS.items():
-        for (optimizer, rates), period in product(RATES[learner].items(), PERIODS):
+        for (optimizer, rates), period in product(RATES[observation][learner].items(), PERIODS[observation][game]):
             for rate in rates:
-                arm = _arm(name, game, observation)
+                arm = _arm(name, game, observation, frames=SEARCH_FRAMES[observation])
                 options = arm.options | {"lr": rate, "optimizer": optimizer, "target_every": period}
                 arms[f"{name}, {optimizer} {rate:g}, target {period}"] = replace(arm, options=options)
     name = _name(f"{SEARCH}{_short(game)}", observation, "published")
-    return GameFigure(name, f"{_long(game)} from {_seen(observation)}: search", arms, SEARCHED, curves=False)
+    title = f"{_long(game)} from {_seen(observation)}: search"
+    return GameFigure(name, title, arms, SEARCHED[observation], curves=False)
 
 
 def _name(start: str, observation: Observed, order: Order) -> str:
@@ -145,7 +155,7 @@ def _all_figures() -> list[GameFigure]:
         found.append(replace(first, name=name, title=title, tasks=(1,)))
     for game in CAPS:
         found += [_single(game, "state", 25_000, 3, tasks), _single(game, "state", 150_000, 3, tasks)]
-        found += [_single(game, "state", 1_000_000, 1, tasks), _search(game, "state")]
+        found += [_single(game, "state", 1_000_000, 1, tasks), _search(game, "state"), _search(game, "pixels")]
     return found
 
 

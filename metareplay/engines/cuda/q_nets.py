@@ -12,7 +12,8 @@ input pixels that the filters see there.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from importlib.util import find_spec
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
@@ -151,6 +152,8 @@ class Room:
         self.patches = [_with_ones(runs, conv.inputs, batch * conv.pixels, device) for conv in shape.convs]
         self.features = [_with_ones(runs, dense.inputs, batch, device).mT.contiguous() for dense in shape.denses]
         self.maps = [torch.empty((runs, conv.outs, batch * conv.pixels), device=device) for conv in shape.convs]
+        self.values = torch.empty((runs, batch, shape.actions), device=device)
+        self.slopes = [torch.empty((runs, batch, dense.inputs), device=device) for dense in shape.denses]
 
 
 def _with_ones(runs: int, inputs: int, columns: int, device: torch.device) -> Tensor:
@@ -183,13 +186,15 @@ class QNets:
     def __init__(self, shape: Shape, device: torch.device, rates: Sequence[float], *, adam: bool) -> None:
         self.shape, self.runs, self.device = shape, len(rates), device
         self.rates = torch.tensor(rates, device=device)[:, None]
+        self._rates = tuple(rates)
         sizes = [layer.outs * _padded(layer.inputs) for layer in shape.layers]
         self.theta = torch.zeros((self.runs, sum(sizes)), device=device)
         self.adam = adam
         few = sum(sizes) if adam else 0
         self.gradient, self.first, self.second = (torch.zeros((self.runs, few), device=device) for _ in range(3))
-        self.taken = torch.zeros((), dtype=torch.float64, device=device)  # Adam's steps so far
+        self.taken = torch.zeros((), device=device)  # Adam's steps so far
         self._sizes = sizes
+        self._kernels = _kernels() if device.type == "cuda" else None
 
     def matrices(self, theta: Tensor) -> list[Tensor]:
         """Return weights as one matrix per layer and network, as views.
@@ -260,12 +265,17 @@ class QNets:
             torch.bmm(matrices[number], patches, out=room.maps[number]).relu_()
         images = _as_images(room.maps[-1], convs[-1]).transpose(1, 2)
         room.features[0][:, :, : self.shape.denses[0].inputs].view_as(images).copy_(images)
-        outputs = room.maps[-1]  # replaced below: there is at least one linear layer
-        for number, dense in enumerate(self.shape.denses):
-            if number:
-                torch.clamp_min(outputs, 0, out=room.features[number][:, :, : dense.inputs])
-            outputs = torch.bmm(room.features[number], matrices[len(convs) + number].mT)
-        return outputs
+        denses = matrices[len(convs) :]
+        following = [room.features[n][:, :, : dense.inputs] for n, dense in enumerate(self.shape.denses)][1:]
+        for number, outputs in enumerate((*following, room.values)):
+            relu = number + 1 < len(denses)
+            if self._kernels is not None and room.batch == 1:
+                given = room.features[number][:, 0], outputs[:, 0]
+                self._kernels.forward(denses[number], *given, relu=relu)
+            else:
+                found = torch.bmm(room.features[number], denses[number].mT)
+                outputs.copy_(found.relu_() if relu else found)
+        return room.values
 
     def step(self, slope: Tensor, room: Room, first: Tensor | None = None) -> None:
         """Go back through the layers and take one step with every network.
@@ -281,6 +291,10 @@ class QNets:
             slope = slope * self.rates[:, :, None]
         for number in reversed(range(len(shape.denses))):
             at, features = len(shape.convs) + number, room.features[number]
+            if self._kernels is not None and room.batch == 1 and not self.adam:
+                self._kernels.backward(matrices[at], features[:, 0], slope[:, 0], room.slopes[number][:, 0])
+                slope = room.slopes[number]
+                continue
             before = torch.bmm(slope, matrices[at])[:, :, : shape.denses[number].inputs]
             self._descend(found[at], slope.mT, features)
             mask = features[:, :, : shape.denses[number].inputs]
@@ -305,13 +319,24 @@ class QNets:
             matrix.baddbmm_(slope, inputs, alpha=-1)
 
     def _adam_step(self) -> None:
-        """Take a step as torch's Adam does; the padding has no gradient and stays 0."""
+        """Take a step by torch's own kernel, once per rate; the padding has no gradient and stays 0."""
         self.taken += 1
-        of_first, of_second = (1 - beta**self.taken for beta in BETAS)
-        self.first.lerp_(self.gradient, 1 - BETAS[0])
-        self.second.mul_(BETAS[1]).addcmul_(self.gradient, self.gradient, value=1 - BETAS[1])
-        below = self.second.sqrt().div_(of_second.sqrt().float()).add_(EPSILON)
-        self.theta.sub_(self.first.div(below).mul_(self.rates / of_first.float()))
+        for rate in dict.fromkeys(self._rates):
+            runs = [run for run, one in enumerate(self._rates) if one == rate]
+            lists = ([values[run] for run in runs] for values in (self.theta, self.gradient, self.first, self.second))
+            torch._fused_adam_(
+                *lists, [], [self.taken] * len(runs), lr=rate, beta1=BETAS[0], beta2=BETAS[1], weight_decay=0.0,
+                eps=EPSILON, amsgrad=False, maximize=False,
+            )  # fmt: skip
+
+
+def _kernels() -> Any:
+    """Return the module with our own kernels; None where Triton is missing."""
+    if find_spec("triton") is None:
+        return None
+    from metareplay.engines.cuda import dense_kernels  # here, because only machines with a GPU need it
+
+    return dense_kernels
 
 
 def huber_slope(values: Tensor, targets: Tensor, weight: Tensor) -> Tensor:
