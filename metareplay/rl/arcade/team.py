@@ -129,7 +129,7 @@ class Team:
         found = {"theta": nets.weights_of(nets.theta, run), "target": nets.weights_of(self.target, run)}
         if nets.adam:
             found |= {name: nets.weights_of(getattr(nets, name), run) for name in ("first", "second")}
-            found["taken"] = nets.taken
+            found["taken"] = nets.taken.clone()
         return found
 
     def restore(self, run: int, state: dict[str, Tensor]) -> None:
