@@ -15,8 +15,8 @@ LEARNERS: Final = {"DQN": ("dqn", None), "DQN, reservoir": ("dqn", "reservoir"),
 ADAM: Final = "DQN-MER, Adam"  # the best settings with Adam inside; DQN-MER itself takes the plain steps of Algorithm 8
 RATES: Final[dict[str, dict[str, dict[str, tuple[float, ...]]]]] = {  # that were searched, by learner and optimizer
     "pixels": {
-        "dqn": {"adam": (3e-5, 1e-4, 3e-4), "sgd": (0.01, 0.03, 0.1)},
-        "dqn-mer": {"adam": (1e-5, 3e-5, 1e-4), "sgd": (0.001, 0.003, 0.01)},
+        "dqn": {"adam": (3e-5, 1e-4, 3e-4), "sgd": (0.01, 0.03, 0.1, 0.3)},
+        "dqn-mer": {"adam": (1e-5, 3e-5, 1e-4), "sgd": (0.001, 0.003, 0.01, 0.03)},
     },
     "state": {
         "dqn": {"adam": (1e-4, 3e-4, 1e-3), "sgd": (0.05, 0.15, 0.5)},

@@ -16,6 +16,10 @@ COMMON: Final[dict[str, dict[str, Any]]] = {
     "flappy-bird": {"target_every": 500, "epsilon_end": 0.02, "reward_clip": 1.0},
 }
 TUNED: Final[dict[tuple[str, str, str], dict[str, Any]]] = {  # by agent, game and what is observed
+    ("dqn", "catcher", "pixels"): {"lr": 3e-4, "optimizer": "adam"},
+    ("dqn-reservoir", "catcher", "pixels"): {"lr": 0.1, "optimizer": "sgd"},
+    ("dqn", "flappy-bird", "pixels"): {"lr": 3e-5, "optimizer": "adam"},
+    ("dqn-reservoir", "flappy-bird", "pixels"): {"lr": 1e-4, "optimizer": "adam"},
     ("dqn", "catcher", "state"): {"lr": 1e-4, "optimizer": "adam", "target_every": 500},
     ("dqn-reservoir", "catcher", "state"): {"lr": 1e-4, "optimizer": "adam", "target_every": 500},
     ("dqn-mer", "catcher", "state"): {"lr": 0.015, "target_every": 100},
