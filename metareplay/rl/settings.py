@@ -18,6 +18,7 @@ COMMON: Final[dict[str, dict[str, Any]]] = {
 TUNED: Final[dict[tuple[str, str, str], dict[str, Any]]] = {  # by agent, game and what is observed
     ("dqn", "catcher", "pixels"): {"lr": 3e-4, "optimizer": "adam"},
     ("dqn-reservoir", "catcher", "pixels"): {"lr": 0.1, "optimizer": "sgd"},
+    ("dqn-mer", "catcher", "pixels"): {"lr": 0.01, "optimizer": "sgd"},
     ("dqn", "flappy-bird", "pixels"): {"lr": 3e-5, "optimizer": "adam"},
     ("dqn-reservoir", "flappy-bird", "pixels"): {"lr": 1e-4, "optimizer": "adam"},
     ("dqn", "catcher", "state"): {"lr": 1e-4, "optimizer": "adam", "target_every": 500},
