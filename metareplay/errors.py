@@ -21,8 +21,16 @@ class DataError(MetareplayError):
     """Raised for a dataset that is missing, damaged, or cannot be fetched."""
 
 
+class DiskError(MetareplayError):
+    """Raised where a file cannot be written or deleted, for instance because the disk is full."""
+
+
 class PicturesMissingError(MetareplayError):
     """Raised where a picture cannot be drawn because matplotlib or Pillow is not installed."""
+
+
+class RayMissingError(MetareplayError):
+    """Raised where experiments cannot run on a Ray cluster because ray is not installed."""
 
 
 class GymnasiumMissingError(MetareplayError):

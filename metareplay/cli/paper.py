@@ -8,7 +8,7 @@ import typer
 
 from metareplay.cli.console import aside, print_json, print_table, remark, shown
 from metareplay.cli.display import game_table, paper_table
-from metareplay.cli.places import Jobs, On, runner_at, threads_of
+from metareplay.cli.places import CoresPerRun, GpusPerRun, Jobs, On, runner_at, threads_of
 from metareplay.cli.progress import bars
 from metareplay.engines.choose import check_engine
 from metareplay.errors import MetareplayError
@@ -17,6 +17,7 @@ from metareplay.paper.game_results import as_document as game_document
 from metareplay.paper.games import game_figures
 from metareplay.paper.reproduce import Wanted, as_json, chosen, pack_records, titles, write, write_page
 from metareplay.paper.results import summary
+from metareplay.runners import without_failures
 
 SMALL = 5  # frames per task in a miniature
 
@@ -29,6 +30,8 @@ def paper(
     ] = None,
     on: On = "threads",
     jobs: Jobs = "auto",
+    cores_per_run: CoresPerRun = 1.0,
+    gpus_per_run: GpusPerRun = 0.0,
     engine: Annotated[
         str, typer.Option(help="What does the arithmetic of new runs: auto, torch, cpu or cuda.")
     ] = "auto",
@@ -68,7 +71,8 @@ def paper(
     if only_records:
         found, games = wanted.results(wanted.recorded(records)), played.results(played.recorded(records))
     else:
-        runner, name = runner_at(on, jobs, rest_on_threads=True), check_engine(engine)
+        name = check_engine(engine)
+        runner = runner_at(on, jobs, rest_on_threads=True, cores_per_run=cores_per_run, gpus_per_run=gpus_per_run)
         experiments = [replace(one, engine=name) for one in wanted.experiments]
         if name != "cuda" and tasks is None and any(one.stream == "omniglot" for one in experiments):
             remark("Omniglot without a GPU: minutes for Online, hours for MER, days for GEM; --engine cuda is faster")
@@ -78,11 +82,10 @@ def paper(
             )
         with bars(aside) as watcher:
             learned = runner.run(experiments, records, fresh=fresh, watcher=watcher) if experiments else []
-            found = wanted.results(learned)
-            threads = threads_of(jobs)
-            games = played.results(
-                threads.run(played.experiments, records, fresh=fresh, watcher=watcher) if played.experiments else []
-            )
+            found = wanted.results(without_failures(learned))
+            player, games_due = threads_of(jobs) if on == "fleet" else runner, played.experiments
+            scores = player.run(games_due, records, fresh=fresh, watcher=watcher) if games_due else []
+            games = played.results(without_failures(scores))
     for trouble in (*write(found, out), *write_games(games, out)):
         remark(trouble)
     for one in found:
