@@ -8,7 +8,7 @@ import typer
 
 from metareplay.cli.console import aside, print_json, print_table, remark, shown
 from metareplay.cli.display import game_table, paper_table
-from metareplay.cli.places import CoresPerRun, GpusPerRun, Jobs, On, runner_at, threads_of
+from metareplay.cli.places import CoresPerRun, GpusPerRun, Jobs, On, runner_at
 from metareplay.cli.progress import bars
 from metareplay.engines.choose import check_engine
 from metareplay.errors import MetareplayError
@@ -72,19 +72,23 @@ def paper(
         found, games = wanted.results(wanted.recorded(records)), played.results(played.recorded(records))
     else:
         name = check_engine(engine)
-        runner = runner_at(on, jobs, rest_on_threads=True, cores_per_run=cores_per_run, gpus_per_run=gpus_per_run)
+        runner, player = (
+            runner_at(
+                on, jobs, rest_on_threads=True, games=games, cores_per_run=cores_per_run, gpus_per_run=gpus_per_run
+            )
+            for games in (False, True)
+        )
         experiments = [replace(one, engine=name) for one in wanted.experiments]
         if name != "cuda" and tasks is None and any(one.stream == "omniglot" for one in experiments):
             remark("Omniglot without a GPU: minutes for Online, hours for MER, days for GEM; --engine cuda is faster")
-        if name != "cuda" and frames is None and any(one.observation == "pixels" for one in played.experiments):
-            remark(
-                "games from pictures without a GPU take hours per run: use the figures from states, or --engine cuda"
-            )
+        pictures = frames is None and any(one.observation == "pixels" for one in played.experiments)
+        if pictures and name != "cuda" and on != "fleet":
+            remark("games from pictures without a GPU take hours per run: use the figures from states, or --on fleet")
         with bars(aside) as watcher:
             learned = runner.run(experiments, records, fresh=fresh, watcher=watcher) if experiments else []
             found = wanted.results(without_failures(learned))
-            player, games_due = threads_of(jobs) if on == "fleet" else runner, played.experiments
-            scores = player.run(games_due, records, fresh=fresh, watcher=watcher) if games_due else []
+            due = played.experiments
+            scores = player.run(due, records, fresh=fresh, watcher=watcher) if due else []
             games = played.results(without_failures(scores))
     for trouble in (*write(found, out), *write_games(games, out)):
         remark(trouble)

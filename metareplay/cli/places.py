@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import typer
 
 from metareplay.errors import InputError
-from metareplay.runners import FleetRunner, Processes, RayCluster, Runner, Threads
+from metareplay.runners import ArcadeRunner, FleetRunner, Processes, RayCluster, Runner, Threads
 from metareplay.runners.threads import count_jobs
 
 PLACES: Final = ("threads", "processes", "fleet", "ray", "ray:ADDRESS")
@@ -31,7 +31,13 @@ GpusPerRun = Annotated[float, typer.Option(help="With --on ray: how many GPUs a 
 
 
 def runner_at(
-    on: str, jobs: str, *, rest_on_threads: bool, cores_per_run: float = 1.0, gpus_per_run: float = 0.0
+    on: str,
+    jobs: str,
+    *,
+    rest_on_threads: bool,
+    games: bool = False,
+    cores_per_run: float = 1.0,
+    gpus_per_run: float = 0.0,
 ) -> Runner:
     """Return the runner that was asked for.
 
@@ -39,6 +45,7 @@ def runner_at(
         on: "threads", "processes", "fleet", "ray" or "ray:ADDRESS".
         jobs: Runs at a time on threads or processes.
         rest_on_threads: Let threads run what a fleet cannot take.
+        games: Whether agents that play games are to be run.
         cores_per_run: How many cores a run takes up on a Ray cluster.
         gpus_per_run: How many GPUs a run takes up there.
     """
@@ -55,7 +62,8 @@ def runner_at(
     threads = threads_of(jobs)
     if on == "threads":
         return threads
-    return FleetRunner(rest=threads if rest_on_threads else None)
+    rest = threads if rest_on_threads else None
+    return ArcadeRunner(rest=rest) if games else FleetRunner(rest=rest)
 
 
 def threads_of(jobs: str) -> Threads:

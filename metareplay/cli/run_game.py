@@ -10,7 +10,7 @@ import typer
 from metareplay._core.text import deviation
 from metareplay.cli.console import aside, draw, print_json, print_table, remark
 from metareplay.cli.display import game_table
-from metareplay.cli.places import Jobs, threads_of
+from metareplay.cli.places import Jobs, On, runner_at
 from metareplay.cli.progress import bars
 from metareplay.engines.choose import check_engine
 from metareplay.environments.registration import need_gymnasium
@@ -63,6 +63,7 @@ def run_game(
         int, typer.Option(help="The first seed; it decides the game, the first weights and every draw.")
     ] = 0,
     seeds: Annotated[int, typer.Option(help="How many seeds to run.")] = 1,
+    on: On = "threads",
     jobs: Jobs = "auto",
     engine: Annotated[str, typer.Option(help="What does the arithmetic: auto, torch, cpu or cuda.")] = "auto",
     records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
@@ -104,9 +105,9 @@ def run_game(
         )
         for one in range(seed, seed + seeds)
     ]
-    if not quick and engine != "cuda":
-        remark("learning from pictures takes hours on a CPU: use --quick, or --engine cuda on a GPU")
-    runner = threads_of(jobs)
+    if not quick and engine != "cuda" and on != "fleet":
+        remark("learning from pictures takes hours on a CPU: use --quick, or --on fleet on a GPU")
+    runner = runner_at(on, jobs, rest_on_threads=False, games=True)
     with bars(aside) as watcher:
         ran = without_failures(runner.run(experiments, records, fresh=fresh, watcher=watcher))
     found = [one for one in ran if one is not None]

@@ -23,7 +23,9 @@ RATES: Final[dict[str, dict[str, dict[str, tuple[float, ...]]]]] = {  # that wer
         "dqn-mer": {"adam": (3e-5, 1e-4, 3e-4), "sgd": (0.005, 0.015, 0.05)},
     },
 }
-PERIODS: Final = {  # frames between two copies of the target network, by what is observed and game
+PERIODS: Final[
+    dict[str, dict[str, tuple[int, ...]]]
+] = {  # frames between two copies of the target network, by what is observed and game
     "pixels": {"catcher": (100,), "flappy-bird": (500,)},
     "state": {"catcher": (100, 500), "flappy-bird": (100, 500)},
 }

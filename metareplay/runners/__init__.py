@@ -1,5 +1,6 @@
-"""Where experiments run: threads or processes of this machine, a fleet on one GPU, or a Ray cluster."""
+"""Where experiments run: threads or processes of this machine, one GPU, or a Ray cluster."""
 
+from metareplay.runners.arcade import ArcadeRunner
 from metareplay.runners.failure import Failure, forget_failures
 from metareplay.runners.fleet.runner import FleetRunner
 from metareplay.runners.processes import Processes
@@ -8,6 +9,7 @@ from metareplay.runners.runner import Runner, Watcher, carry_out, without_failur
 from metareplay.runners.threads import Threads
 
 __all__ = [
+    "ArcadeRunner",
     "Failure",
     "FleetRunner",
     "Processes",

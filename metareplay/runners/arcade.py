@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import torch
 
@@ -13,18 +14,21 @@ from metareplay._core.files import exists, remove
 from metareplay.engines.choose import check_gpu
 from metareplay.errors import InputError, NonFiniteError
 from metareplay.experiments.base import AnyRecord, BaseExperiment
-from metareplay.experiments.record import versions
 from metareplay.rl.agent_file import SUFFIX, save_agent
 from metareplay.rl.game_experiment import GameExperiment
-from metareplay.rl.game_record import GameRecord
-from metareplay.runners.runner import SILENT, Runner, Watcher, finished
-from metareplay.runners.threads import Threads
+from metareplay.runners.claims import Claim, allow
+from metareplay.runners.failure import Failure
+from metareplay.runners.runner import SILENT, Runner, Watcher
+from metareplay.runners.worklist import OTHERS, Worklist
 
 if TYPE_CHECKING:
+    from metareplay.rl.arcade import Arcade
     from metareplay.rl.training import Training
 
-MOST: Final = 32  # agents side by side: more of them fill an H200, and take longer
+MOST: Final = 32  # agents side by side: as many as an H200 takes with profit
 SAVE_EVERY: Final = 60.0  # seconds between checkpoints
+
+Job = tuple[Any, "Training"]  # an experiment, and its run before the first frame
 
 
 @final
@@ -37,7 +41,7 @@ class ArcadeRunner(Runner):
         most: How many agents play side by side at most.
     """
 
-    def __init__(self, device: torch.device | str = "cuda", rest: Threads | None = None, most: int = MOST) -> None:
+    def __init__(self, device: torch.device | str = "cuda", rest: Runner | None = None, most: int = MOST) -> None:
         self.device, self.rest, self.most = torch.device(device), rest, most
 
     def run(
@@ -46,74 +50,101 @@ class ArcadeRunner(Runner):
         folder: Path,
         *,
         fresh: bool = False,
+        keep_going: bool = False,
         watcher: Watcher = SILENT,
-    ) -> list[AnyRecord | None]:
+    ) -> list[AnyRecord | Failure | None]:
         """Run every experiment that has no record in the folder yet.
 
         An agent whose weights are no longer finite does not stop the others: an error names it when they have finished.
         """
-        versions()  # notes the commit now, in case the files change while this runs
         if self.device.type == "cuda":
             check_gpu()
-        done = {} if fresh else finished(experiments, folder)
-        due = list({one.key: one for one in experiments if one.key not in done}.values())
-        failed: list[str] = []
-        groups, left = self._groups(due, folder, fresh)
-        for group in groups:
-            watcher.begin([one for one, _ in group])
-            failed += _play(group, folder, self.device, watcher)
-        if left:
-            assert self.rest is not None, "_groups has refused them"
-            self.rest.run(left, folder, fresh=fresh, watcher=watcher)
-        if failed:
-            others = f" (and {len(failed) - 1} other runs likewise)" if len(failed) > 1 else ""
-            raise NonFiniteError(f"{failed[0]}: the weights are no longer finite; use a smaller lr{others}")
-        done = finished(experiments, folder)
-        return [done.get(one.key) for one in experiments]
+        work = Worklist(experiments, folder, fresh=fresh, keep_going=keep_going, watcher=watcher)
+        todo, again = work.due, False
+        while todo or work.waits:
+            groups, left = self._groups(todo, folder, fresh and not again)
+            for group in groups:
+                self._take_turn(group, work, keep_going)
+            if left:
+                assert self.rest is not None, "_groups has refused them"
+                found = self.rest.run(left, folder, fresh=fresh and not again, keep_going=keep_going, watcher=watcher)
+                for one, outcome in zip(left, found, strict=True):
+                    work.settle(one, outcome)
+            todo, again = work.free_again(), True
+            if work.waits and not todo:
+                time.sleep(OTHERS)
+        return work.results()
 
     def _groups(
         self, due: Sequence[BaseExperiment[AnyRecord]], folder: Path, fresh: bool
-    ) -> tuple[list["list[Job]"], list[BaseExperiment[AnyRecord]]]:
+    ) -> tuple[list[list[Job]], list[BaseExperiment[AnyRecord]]]:
         """Return the experiments that can play side by side, in groups, and the others."""
         from metareplay.rl.arcade.arcade import obstacle, shape_of  # which needs Gymnasium
 
-        groups: dict[object, list[Job]] = {}
-        left: list[BaseExperiment[AnyRecord]] = []
+        groups, left = dict[object, list[Job]](), list[BaseExperiment[AnyRecord]]()
         for one in due:
-            if not isinstance(one, GameExperiment):
+            game: Any = one
+            if not isinstance(game, GameExperiment):
                 raise InputError(f"{one.label}: only games can be played side by side")
-            work = replace(one, engine="torch").start()
-            missing = obstacle(work)
-            if missing is not None and self.rest is None:
+            run = replace(game, engine="torch").start()
+            missing = obstacle(run)
+            if missing is None:
+                path = checkpoint_path(folder, one.key)
+                if fresh:
+                    remove(path)
+                seen = read_archive(path, ("seen",))[0]["seen"] if exists(path) else 0
+                groups.setdefault((shape_of(run), seen), []).append((one, run))
+            elif self.rest is None:
                 raise InputError(f"{one.label} cannot play side by side with others: {missing}; or use --on threads")
-            if missing is not None:
+            else:
                 left.append(one)
-                continue
-            path = checkpoint_path(folder, one.key)
-            if fresh:
-                remove(path)
-            seen = read_archive(path, ("seen",))[0]["seen"] if exists(path) else 0
-            groups.setdefault((shape_of(work), seen), []).append((one, work))
         cut = [group[at : at + self.most] for group in groups.values() for at in range(0, len(group), self.most)]
         return cut, left
 
+    def _take_turn(self, group: list[Job], work: Worklist[AnyRecord], keep_going: bool) -> None:
+        """Train the agents of a group that nobody else is training, and note what becomes of them."""
+        from metareplay.rl.arcade import Arcade
 
-Job = tuple[GameExperiment, "Training"]
+        allow(len(group))
+        with ExitStack() as stack:
+            mine: list[Job] = []
+            for one, run in group:
+                claim = Claim.take(work.folder, one.key)
+                outcome = None if claim is None else work.assignment(one).outcome()
+                if claim is not None:
+                    stack.enter_context(claim)
+                if claim is None or outcome is not None:
+                    work.settle(one, outcome)
+                else:
+                    mine.append((one, run))
+            if not mine:
+                return
+            arcade = Arcade([run for _, run in mine], self.device)
+            _train(arcade, [checkpoint_path(work.folder, one.key) for one, _ in mine], work.watcher)
+            for number, (one, _) in enumerate(mine):
+                if arcade.finite[number]:
+                    record: Any = arcade.record(number)
+                    record.write(work.folder)
+                    save_agent(work.folder / f"{record.name}{SUFFIX}", one, arcade.agents[number].model)
+                    work.settle(one, record)
+                else:
+                    error = NonFiniteError("the weights are no longer finite: use a smaller lr")
+                    if keep_going:
+                        work.settle(one, work.assignment(one).fail(Failure.of(one, error)))
+                    else:
+                        work.refuse(one, error)
+                remove(checkpoint_path(work.folder, one.key))
 
 
-def _play(group: list[Job], folder: Path, device: torch.device, watcher: Watcher) -> list[str]:
-    """Train agents side by side and write their records; return the labels of those that did not stay finite."""
-    from metareplay.rl.arcade import Arcade
-
-    paths = [checkpoint_path(folder, one.key) for one, _ in group]
-    arcade = Arcade([work for _, work in group], device)
+def _train(arcade: "Arcade", paths: list[Path], watcher: Watcher) -> None:
+    """Let agents play to the end, from their checkpoints if there are any, and save them from time to time."""
     try:
         if exists(paths[0]):
-            watcher.remark(f"{len(group)} agents: continuing from {folder}")
+            watcher.remark(f"{len(paths)} agents: continuing from {paths[0].parent}")
             arcade.restore(paths)
         saved = time.monotonic()
         for seen in arcade.steps():
-            watcher.together(len(group), seen, arcade.frames)
+            watcher.together(len(paths), seen, arcade.frames)
             if time.monotonic() - saved > SAVE_EVERY:
                 arcade.save(paths)
                 saved = time.monotonic()
@@ -123,19 +154,8 @@ def _play(group: list[Job], folder: Path, device: torch.device, watcher: Watcher
         raise
     finally:
         arcade.close()
-    failed = []
-    for run, (one, work) in enumerate(group):
-        if arcade.finite[run]:
-            record: GameRecord = arcade.record(run)
-            record.write(folder)
-            save_agent(folder / f"{record.name}{SUFFIX}", one, work.agent.model)
-        else:
-            failed.append(one.label)
-        watcher.end(one, finished=arcade.finite[run])
-        remove(paths[run])
-    return failed
 
 
 def checkpoint_path(folder: Path, key: str) -> Path:
     """Return the path of the checkpoint of an agent that plays side by side with others."""
-    return folder / f".{key}.arcade"
+    return folder / f".{key}.arcade.ckpt"

@@ -323,10 +323,12 @@ class QNets:
         self.taken += 1
         for rate in dict.fromkeys(self._rates):
             runs = [run for run, one in enumerate(self._rates) if one == rate]
-            lists = ([values[run] for run in runs] for values in (self.theta, self.gradient, self.first, self.second))
+            theta, gradient, first, second = (
+                [values[run] for run in runs] for values in (self.theta, self.gradient, self.first, self.second)
+            )
             torch._fused_adam_(
-                *lists, [], [self.taken] * len(runs), lr=rate, beta1=BETAS[0], beta2=BETAS[1], weight_decay=0.0,
-                eps=EPSILON, amsgrad=False, maximize=False,
+                theta, gradient, first, second, [], [self.taken] * len(runs), lr=rate, beta1=BETAS[0], beta2=BETAS[1],
+                weight_decay=0.0, eps=EPSILON, amsgrad=False, maximize=False,
             )  # fmt: skip
 
 

@@ -44,10 +44,12 @@ def obstacle(work: Training) -> str | None:
     agent, env, game = work.agent, work.env, work.env.unwrapped
     if not isinstance(agent, DQN | DQNMER):
         return f"{type(agent).__name__} draws its own batches: use DQN or DQNMER"
-    if not isinstance(game, GameEnv) or not isinstance(env, ScheduledEnv) or env.env is not game:
-        return "only Catcher and Flappy Bird by a schedule can be played side by side"
+    if not isinstance(game, GameEnv):
+        return "only Catcher and Flappy Bird can be played side by side"
     if game.observation != "pixels":
         return "only pictures are played side by side: states are faster on a CPU"
+    if not isinstance(env, ScheduledEnv) or env.env is not game:
+        return "the game's difficulty must follow a schedule, and nothing else may come between"
     if Shape.of(agent.model, game.observation_space.shape or ()) is None:
         return "the network must be convolutions with ReLU, then linear layers with ReLU, as nature_cnn makes it"
     if agent.loss is not None or agent.clip is not None or agent.double:
@@ -118,6 +120,7 @@ class Arcade:
         self._measured: list[list[Scores]] = [[] for _ in works]
         self._at: list[int] = []
         self._seconds = {"learn": 0.0, "evaluate": 0.0}
+        self._engines = [self._engine()]
         self._habits = [habits_of(agent) for agent in self.agents]
         self._clip = np.array([habits.reward_clip for habits in self._habits])[:, None]
         capacities = [agent.memory.capacity for agent in self.agents]
@@ -270,15 +273,21 @@ class Arcade:
         record = GameRecord.of(
             work.identity,
             seed=agent.seed,
-            engine=f"{self.device.type}, {len(self.works)} side by side",
+            engine=", then ".join(self._engines),
             frames=self._at,
             scores=self._measured[run],
             episodes=int(self._episodes[run]),
             theta=agent.weights.theta,
             seconds=self._seconds,
         )
-        gpu = {"gpu": torch.cuda.get_device_name(self.device)} if self.device.type == "cuda" else {}
-        return replace(record, versions=record.versions | gpu)
+        return replace(record, versions=record.versions | self._gpu())
+
+    def _engine(self) -> str:
+        """Say in a few words what does the arithmetic."""
+        return f"{self.device.type}, {len(self.works)} side by side"
+
+    def _gpu(self) -> dict[str, str]:
+        return {"gpu": torch.cuda.get_device_name(self.device)} if self.device.type == "cuda" else {}
 
     def save(self, paths: Sequence[Path]) -> None:
         """Write one small checkpoint per agent: its weights and actions; the games can be played again from those.
@@ -290,7 +299,8 @@ class Arcade:
             about = {"key": self.works[run].key, "seen": self.seen, "at": self._at, "scores": self._measured[run]}
             state = {f"state/{name}": value for name, value in self.team.state(run).items()}
             history = torch.from_numpy(self._history[run, : self.seen].copy())
-            write_archive(path, about | {"seconds": self._seconds}, state | {"actions": history})
+            about |= {"seconds": self._seconds, "engines": self._engines}
+            write_archive(path, about, state | {"actions": history})
 
     def restore(self, paths: Sequence[Path]) -> None:
         """Go on from checkpoints that were written at the same frame.
@@ -299,11 +309,12 @@ class Arcade:
             paths: The file of each agent.
         """
         for run, path in enumerate(paths):
-            about, tensors = read_archive(path, ("key", "seen", "at", "scores", "seconds"))
+            about, tensors = read_archive(path, ("key", "seen", "at", "scores", "seconds", "engines"))
             if about["key"] != self.works[run].key or (run and about["seen"] != self.seen):
                 raise CheckpointError(f"{path} is the checkpoint of another run: use --fresh")
             self.seen, self._at, self._measured[run] = about["seen"], about["at"], about["scores"]
             self._seconds = dict(about["seconds"])
+            self._engines = list(dict.fromkeys([*about["engines"], self._engine()]))
             self._history[run, : self.seen] = tensors["actions"].numpy()
             self.team.restore(run, part(tensors, "state/"))
         self._play_again(self.seen)

@@ -10,6 +10,7 @@ from torch import Tensor
 from metareplay.rl.arcade.team import Batches
 
 SPARE = 1.05  # room for so many pictures per frame: every episode begins with one more
+MORE = 64  # and for so many besides
 
 
 @final
@@ -28,7 +29,7 @@ class Screens:
 
     def __init__(self, runs: int, frames: int, stack: int, size: tuple[int, int], device: torch.device) -> None:
         self.runs, self.stack, self.size, self.device = runs, stack, size, device
-        self._pictures = torch.zeros((runs, int(SPARE * frames) + 64, *size), dtype=torch.uint8, device=device)
+        self._pictures = torch.zeros((runs, int(SPARE * frames) + MORE, *size), dtype=torch.uint8, device=device)
         self._stacks = torch.zeros((runs, frames, stack + 1), dtype=torch.int64, device=device)
         self._actions = torch.zeros((runs, frames), dtype=torch.int64, device=device)
         self._rewards = torch.zeros((runs, frames), device=device)
