@@ -30,6 +30,7 @@ class Identity:
         past: When the past gradients are taken.
         full_matrix: Whether more accuracies are measured than the metrics need.
         training: Whether accuracies on training examples are measured at the end.
+        built_by: The name of a user's own function that built the run, and the settings that it was given.
     """
 
     learner: str
@@ -40,6 +41,7 @@ class Identity:
     past: Moment = "before"
     full_matrix: bool = False
     training: bool = False
+    built_by: dict[str, Any] | None = None
 
     @staticmethod
     def of(
@@ -50,6 +52,7 @@ class Identity:
         past: Moment = "before",
         full_matrix: bool = False,
         training: bool = False,
+        built_by: dict[str, Any] | None = None,
     ) -> "Identity":
         """Describe the run of a learner on a stream.
 
@@ -60,6 +63,7 @@ class Identity:
             past: When the past gradients are taken.
             full_matrix: Whether more accuracies are measured than the metrics need.
             training: Whether accuracies on training examples are measured at the end.
+            built_by: The name of a user's own function that built the run, and the settings that it was given.
         """
         return Identity(
             learner=type(learner).__name__,
@@ -70,6 +74,7 @@ class Identity:
             past=past,
             full_matrix=full_matrix,
             training=training,
+            built_by=built_by,
         )
 
     @property
@@ -82,6 +87,7 @@ class Identity:
             what.append({"alignment": self.alignment, **when})
         what += ["full matrix"] if self.full_matrix else []
         what += ["training accuracy"] if self.training else []
+        what += [{"built by": self.built_by}] if self.built_by is not None else []
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 
