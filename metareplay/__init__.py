@@ -19,7 +19,7 @@ from metareplay._core.table import Table
 from metareplay._version import __version__
 from metareplay.engines import Objective, Supervised
 from metareplay.errors import CheckpointError, DataError, InputError, MetareplayError, NonFiniteError
-from metareplay.experiments import Metrics, Progress, Record, Run, run
+from metareplay.experiments import Metrics, Progress, Record, Rows, Run, records, run
 from metareplay.learners import (
     DQN,
     DQNMER,
@@ -84,6 +84,7 @@ __all__ = [
     "Reservoir",
     "Ring",
     "Rotations",
+    "Rows",
     "Run",
     "Sampler",
     "Stream",
@@ -96,6 +97,7 @@ __all__ = [
     "environments",
     "load",
     "networks",
+    "records",
     "rl",
     "run",
     "streams",

@@ -1,8 +1,10 @@
 """Experiments: a learner, a stream, a training loop, and the record of the results."""
 
+from metareplay._core.rows import Rows
 from metareplay.experiments.alignment import Alignment
 from metareplay.experiments.base import AnyExperiment, BaseExperiment, BaseRecord, BaseRun, Progress
 from metareplay.experiments.experiment import Experiment
+from metareplay.experiments.folder import records
 from metareplay.experiments.identity import Identity
 from metareplay.experiments.loop import Run, run
 from metareplay.experiments.metrics import Metrics
@@ -21,8 +23,10 @@ __all__ = [
     "Progress",
     "Record",
     "Records",
+    "Rows",
     "Run",
     "pack",
+    "records",
     "run",
     "unpack",
 ]
