@@ -8,6 +8,7 @@ from metareplay.experiments.folder import records
 from metareplay.experiments.identity import Identity
 from metareplay.experiments.loop import Run, run
 from metareplay.experiments.metrics import Metrics
+from metareplay.experiments.own_experiment import OwnExperiment
 from metareplay.experiments.record import Record
 from metareplay.experiments.store import Records, pack, unpack
 
@@ -20,6 +21,7 @@ __all__ = [
     "Experiment",
     "Identity",
     "Metrics",
+    "OwnExperiment",
     "Progress",
     "Record",
     "Records",
