@@ -21,6 +21,10 @@ class DataError(MetareplayError):
     """Raised for a dataset that is missing, damaged, or cannot be fetched."""
 
 
+class DiskError(MetareplayError):
+    """Raised where a file cannot be written or deleted, for instance because the disk is full."""
+
+
 class PicturesMissingError(MetareplayError):
     """Raised where a picture cannot be drawn because matplotlib or Pillow is not installed."""
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from metareplay.errors import MetareplayError
+from metareplay.errors import DiskError
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def write_atomically(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
-        raise MetareplayError(
+        raise DiskError(
             f"cannot write {path}: {error.strerror or error}; free some space or choose another place"
         ) from error
     finally:
@@ -54,4 +54,13 @@ def remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise MetareplayError(f"cannot delete {path}: {error.strerror or error}; choose another place") from error
+        raise DiskError(f"cannot delete {path}: {error.strerror or error}; choose another place") from error
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names of everything in a folder; none if there is no such folder."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries]
+    except FileNotFoundError:
+        return []

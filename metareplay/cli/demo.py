@@ -13,6 +13,7 @@ from metareplay.cli.progress import bars
 from metareplay.experiments import Experiment
 from metareplay.paper.best import best
 from metareplay.plots import plot_tasks
+from metareplay.runners import without_failures
 
 SHOWN = {"GEM": "gem", "MER": "mer", "ER": "er", "EWC": "ewc", "Online": "online"}  # the one that takes longest first
 STREAM = "rotations"
@@ -32,7 +33,7 @@ def demo(
     wanted = experiments(tasks, examples, memory, seed)
     with bars(aside) as watcher:
         runner = runner_at(on, jobs, rest_on_threads=True)
-        ran = runner.run(list(wanted.values()), out, watcher=watcher)
+        ran = without_failures(runner.run(list(wanted.values()), out, watcher=watcher))
     found = {name: record for name, record in zip(wanted, ran, strict=True) if record is not None}
     title = f"MNIST Rotations, {tasks} tasks of {examples} examples, memory {memory}"
     print_table(table({name: [record] for name, record in found.items()}, title))

@@ -17,6 +17,7 @@ from metareplay.paper.game_results import as_document as game_document
 from metareplay.paper.games import game_figures
 from metareplay.paper.reproduce import Wanted, as_json, chosen, pack_records, titles, write, write_page
 from metareplay.paper.results import summary
+from metareplay.runners import without_failures
 
 SMALL = 5  # frames per task in a miniature
 
@@ -78,11 +79,10 @@ def paper(
             )
         with bars(aside) as watcher:
             learned = runner.run(experiments, records, fresh=fresh, watcher=watcher) if experiments else []
-            found = wanted.results(learned)
-            threads = threads_of(jobs)
-            games = played.results(
-                threads.run(played.experiments, records, fresh=fresh, watcher=watcher) if played.experiments else []
-            )
+            found = wanted.results(without_failures(learned))
+            threads, games_due = threads_of(jobs), played.experiments
+            scores = threads.run(games_due, records, fresh=fresh, watcher=watcher) if games_due else []
+            games = played.results(without_failures(scores))
     for trouble in (*write(found, out), *write_games(games, out)):
         remark(trouble)
     for one in found:

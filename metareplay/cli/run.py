@@ -33,6 +33,7 @@ from metareplay.learners import LEARNERS, Q_LEARNERS, Learner
 from metareplay.paper.best import best
 from metareplay.plots import plot_alignment
 from metareplay.rl.game_experiment import AGENTS_BY_NAME, GAMES
+from metareplay.runners import without_failures
 
 OWN = re.compile(r"[^:-][^:]*:[A-Za-z_]\w*")  # path/to/file.py:Class, or module:Class
 FLAGS = (  # options that take no value
@@ -179,7 +180,8 @@ def run(
     ]
     runner = runner_at(on, jobs, rest_on_threads=False)
     with bars(aside) as watcher:
-        found = _all_of(experiments, runner.run(experiments, records, fresh=fresh, watcher=watcher), records)
+        ran = without_failures(runner.run(experiments, records, fresh=fresh, watcher=watcher))
+    found = _all_of(experiments, ran, records)
     if as_json:
         print_json(found[0].to_json() if seeds == 1 else _summary(found))
     else:

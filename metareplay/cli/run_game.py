@@ -23,6 +23,7 @@ from metareplay.rl.agent_file import SUFFIX
 from metareplay.rl.game_experiment import AGENTS_BY_NAME, GAMES, MEMORIES, Observed
 from metareplay.rl.settings import published as as_printed
 from metareplay.rl.settings import settings
+from metareplay.runners import without_failures
 
 
 def run_game(
@@ -107,7 +108,8 @@ def run_game(
         remark("learning from pictures takes hours on a CPU: use --quick, or --engine cuda on a GPU")
     runner = threads_of(jobs)
     with bars(aside) as watcher:
-        found = [one for one in runner.run(experiments, records, fresh=fresh, watcher=watcher) if one is not None]
+        ran = without_failures(runner.run(experiments, records, fresh=fresh, watcher=watcher))
+    found = [one for one in ran if one is not None]
     title = f"{order} order, {observation}" if task is None else f"task {task} alone, {observation}"
     if as_json:
         print_json(found[0].to_json() if seeds == 1 else summary(found))

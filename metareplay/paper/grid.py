@@ -19,7 +19,7 @@ from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.record import now, versions
 from metareplay.paper.best import best
 from metareplay.paper.plots import plot_grid
-from metareplay.runners import FleetRunner
+from metareplay.runners import FleetRunner, without_failures
 
 GRID: Final[dict[str, tuple[float, ...]]] = {
     "lr": (0.01, 0.03, 0.1),
@@ -61,7 +61,7 @@ def document(stream: str, memory: int, seeds: int, folder: Path, device: str = "
         Plain JSON values; None for a run that did not stay finite.
     """
     wanted, start = experiments(stream, memory, seeds, **sizes), time.perf_counter()
-    records = FleetRunner(device).run(wanted, folder)
+    records = without_failures(FleetRunner(device).run(wanted, folder))
     seconds = time.perf_counter() - start
     rows = []
     for first in range(0, len(wanted), seeds):

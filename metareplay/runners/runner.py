@@ -11,9 +11,8 @@ from metareplay.engines.cuda.engine import CudaEngine
 from metareplay.engines.cuda.formation import Formation
 from metareplay.errors import InputError
 from metareplay.experiments.base import AnyExperiment, AnyRecord, BaseExperiment, BaseRecord, BaseRun, Progress
-from metareplay.experiments.experiment import Experiment
-from metareplay.experiments.record import Record
 from metareplay.experiments.store import Records
+from metareplay.runners.failure import Failure
 
 
 class Watcher:
@@ -52,6 +51,14 @@ class Watcher:
             finished: Whether it came to its end; False if it was stopped before.
         """
 
+    def failed(self, experiment: AnyExperiment, failure: Failure) -> None:
+        """Receive the news that a run has failed, if the others go on.
+
+        Args:
+            experiment: What was run.
+            failure: Why it failed.
+        """
+
     def remark(self, text: str) -> None:
         """Receive a remark to show to people.
 
@@ -69,25 +76,40 @@ class Runner(ABC):
     @abstractmethod
     def run(
         self,
-        experiments: Sequence[Experiment],
+        experiments: Sequence[BaseExperiment[AnyRecord]],
         folder: Path,
         *,
         fresh: bool = False,
+        keep_going: bool = False,
         watcher: Watcher = SILENT,
-    ) -> list[Record | None]:
+    ) -> list[AnyRecord | Failure | None]:
         """Run every experiment that has no record in the folder yet, and write its record there.
 
-        If this is interrupted and called again, it continues from the checkpoints in the folder.
+        If this is interrupted and called again, it continues from the checkpoints in the folder. Several processes may
+        do this in one folder at the same time: they share the runs, and each returns all the records.
 
         Args:
-            experiments: What to run; equal experiments are run once.
+            experiments: What to run, all of one kind; equal experiments are run once.
             folder: Where records and checkpoints are.
-            fresh: Run again what has a record, and start what was interrupted from its beginning.
+            fresh: Run again what has a record or has failed, and start what was interrupted from its beginning.
+            keep_going: When a run fails, write its failure into the folder and go on with the others; what has a
+                failure there is not run again (see `forget_failures`). Otherwise an error in one of the runs stops all
+                of them after saving, and numbers that are not finite are raised when the others have finished.
             watcher: Receives news of how the work is going.
 
         Returns:
-            The records in the order of the experiments; None for a run that this runner could not finish.
+            The records in the order of the experiments; with `keep_going`, the failure of a run that has failed; None
+            for a run that this runner could not finish.
         """
+
+
+def without_failures(found: Sequence[AnyRecord | Failure | None]) -> list[AnyRecord | None]:
+    """Return what a runner returned, with None instead of each failure.
+
+    Args:
+        found: What the runner returned.
+    """
+    return [None if isinstance(one, Failure) else one for one in found]
 
 
 class StoppedError(Exception):
@@ -149,21 +171,15 @@ def check_key(experiment: AnyExperiment, work: BaseRun[BaseRecord]) -> None:
 def finished(experiments: Sequence[BaseExperiment[AnyRecord]], folder: Path) -> dict[str, AnyRecord]:
     """Return the records of the experiments that have been run, by key.
 
-    Their checkpoints are removed: one is left if a run was killed just after its record was written.
-
     Args:
-        experiments: What to look for.
+        experiments: What to look for, all of one kind.
         folder: Where the records are.
     """
     if not experiments:
         return {}
     records = Records(folder, experiments[0].result)
     found = {key: records.find(key) for key in dict.fromkeys(one.key for one in experiments)}
-    done = {key: record for key, record in found.items() if record is not None}
-    for path in (checkpoint_path(folder, key) for key in done):
-        if exists(path):
-            remove(path)
-    return done
+    return {key: record for key, record in found.items() if record is not None}
 
 
 def checkpoint_path(folder: Path, key: str) -> Path:

@@ -1,22 +1,28 @@
 """Experiments side by side on the cores of this machine, or on its GPU, in threads that share the data."""
 
 import os
+import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from threading import Event
-from typing import Final, Generic, Literal, final
+from typing import Final, Generic, Literal, TypeAlias, final
 
 from metareplay.engines.cuda.formation import Formation
-from metareplay.errors import InputError, NonFiniteError
-from metareplay.experiments.base import AnyExperiment, AnyRecord, BaseExperiment
-from metareplay.experiments.record import versions
-from metareplay.runners.runner import SILENT, Runner, Watcher, carry_out, finished
+from metareplay.errors import InputError
+from metareplay.experiments.base import AnyRecord, BaseExperiment
+from metareplay.runners.failure import Failure
+from metareplay.runners.runner import SILENT, Runner, Watcher, carry_out
+from metareplay.runners.worklist import OTHERS, Assignment, Worklist
 
 LOOK: Final = 0.1  # seconds after which Ctrl-C is noticed
 GPU_JOBS: Final = 8  # runs at a time on a GPU: beside one run, each further one costs little
+
+_Attempt: TypeAlias = Future[AnyRecord | Failure | None]
 
 
 @final
@@ -40,53 +46,51 @@ class Threads(Runner):
         folder: Path,
         *,
         fresh: bool = False,
+        keep_going: bool = False,
         watcher: Watcher = SILENT,
-    ) -> list[AnyRecord | None]:
+    ) -> list[AnyRecord | Failure | None]:
         """Run every experiment that has no record in the folder yet; they are all of one kind.
 
         Ctrl-C, or an error in one of the runs, stops all of them after saving; the next call continues from there. A
         run whose numbers are no longer finite does not stop the others: its error is raised when they have finished.
         """
-        versions()  # notes the commit now, in case the files change while this runs
-        wanted = {one.key: one for one in reversed(experiments)}
-        done = {} if fresh else finished(experiments, folder)
-        order = {one.key: number for number, one in reversed(list(enumerate(experiments)))}
-        due = sorted(wanted.keys() - done.keys(), key=lambda key: (-wanted[key].work, order[key]))
-        if done:
-            watcher.remark(f"{len(done)} of {len(wanted)} runs are in {folder} already")
-        watcher.begin([wanted[key] for key in due])
-        failed: list[str] = []
-        for turn in _turns([wanted[key] for key in due]):
-            for key, work in self._take_turn(turn, folder, fresh=fresh, watcher=watcher).items():
-                error = work.exception()
-                if isinstance(error, NonFiniteError):
-                    failed.append(f"{wanted[key].label}: {error}")
-                else:
-                    done[key] = work.result()
-        if failed:
-            others = f" (and {len(failed) - 1} other runs likewise)" if len(failed) > 1 else ""
-            raise NonFiniteError(failed[0] + others)
-        return [done[one.key] for one in experiments]
+        work = Worklist(experiments, folder, fresh=fresh, keep_going=keep_going, watcher=watcher)
+        todo = work.due
+        while todo or work.waits:
+            for turn in _turns(todo):
+                self._take_turn(turn, work)
+            todo = work.free_again()
+            if work.waits and not todo:
+                time.sleep(OTHERS)
+        return work.results()
 
-    def _take_turn(
-        self, turn: "_Turn[AnyRecord]", folder: Path, *, fresh: bool, watcher: Watcher
-    ) -> dict[str, Future[AnyRecord]]:
-        """Run some experiments side by side; return what became of them by key."""
+    def _take_turn(self, turn: "_Turn[AnyRecord]", work: Worklist[AnyRecord]) -> None:
+        """Run some experiments side by side."""
         jobs = max(self.jobs, GPU_JOBS) if self._choose and turn.on_gpu else self.jobs
         formation = Formation(min(jobs, len(turn.experiments))) if turn.on_gpu else None
-        stop, works = Event(), dict[str, Future[AnyRecord]]()
-        with ThreadPoolExecutor(jobs) as pool:
-            for one in turn.experiments:
-                work = pool.submit(carry_out, one, folder, fresh=fresh, watcher=watcher, stop=stop, formation=formation)
-                work.add_done_callback(partial(_tell, watcher, one))
-                works[one.key] = work
-            try:
-                _wait(list(works.values()))
-            finally:
-                stop.set()
-                for work in works.values():
-                    work.cancel()
-        return works
+        stop, ended = Event(), SimpleQueue[_Attempt[AnyRecord]]()
+        left: dict[_Attempt[AnyRecord], BaseExperiment[AnyRecord]] = {}
+        try:
+            with ThreadPoolExecutor(jobs) as pool:
+                for one in turn.experiments:
+                    attempt = pool.submit(_attempt, work.assignment(one), work.watcher, stop, formation)
+                    left[attempt] = one
+                    attempt.add_done_callback(ended.put)
+                try:
+                    while left:
+                        attempt = _next(ended)
+                        error, one = attempt.exception(), left.pop(attempt)
+                        if error is None:
+                            work.settle(one, attempt.result())
+                        else:
+                            work.refuse(one, error)
+                finally:
+                    stop.set()
+                    for attempt in left:
+                        attempt.cancel()
+        finally:
+            for one in left.values():
+                work.watcher.end(one, finished=False)
 
 
 def count_jobs(jobs: str | int) -> int:
@@ -134,16 +138,16 @@ def _turns(experiments: Sequence[BaseExperiment[AnyRecord]]) -> list[_Turn[AnyRe
     return list(found.values())
 
 
-def _tell(watcher: Watcher, experiment: AnyExperiment, work: Future[AnyRecord]) -> None:
-    watcher.end(experiment, finished=not work.cancelled() and work.exception() is None)
+def _attempt(
+    assignment: Assignment[AnyRecord], watcher: Watcher, stop: Event, formation: Formation | None
+) -> AnyRecord | Failure | None:
+    """Do one run, unless somebody else is doing it."""
+    work = partial(carry_out, assignment.experiment, assignment.folder, fresh=assignment.fresh, watcher=watcher)
+    return assignment.attempt(partial(work, stop=stop, formation=formation))
 
 
-def _wait(works: list[Future[AnyRecord]]) -> None:
-    """Wait for all, or until one fails for another reason than its numbers; wake up often to notice Ctrl-C."""
+def _next(ended: "SimpleQueue[_Attempt[AnyRecord]]") -> "_Attempt[AnyRecord]":
+    """Wait for the next attempt that has ended; wake up often to notice Ctrl-C."""
     while True:
-        done, running = wait(works, timeout=LOOK)
-        for work in done:
-            if not isinstance(work.exception(), NonFiniteError):
-                work.result()
-        if not running:
-            return
+        with suppress(Empty):
+            return ended.get(timeout=LOOK)

@@ -29,7 +29,7 @@ from metareplay.paper.games import game_figures
 from metareplay.paper.results import needed_runs, shown_cells
 from metareplay.paper.tables import SETTINGS, TABLES
 from metareplay.rl import GameRecord
-from metareplay.runners import Runner, Threads, Watcher, carry_out, threads
+from metareplay.runners import Runner, Threads, carry_out, threads
 from metareplay.streams import images as image_streams
 
 SIZES: dict[str, Any] = {"tasks": 2, "examples": 20, "test_examples": 5}
@@ -201,10 +201,8 @@ class AtOnce(Runner):
         self.record = record
         self.given: list[Experiment] = []
 
-    def run(
-        self, experiments: Sequence[Experiment], folder: Path, *, fresh: bool = False, watcher: Watcher | None = None
-    ) -> list[mr.Record | None]:
-        del folder, fresh, watcher
+    def run(self, experiments: Sequence[Any], folder: Path, **options: Any) -> list[Any]:
+        del folder, options
         self.given.extend(experiments)
         return [self.record] * len(experiments)
 

@@ -14,7 +14,7 @@ from metareplay.cli import run as command
 from metareplay.experiments import Experiment, loop
 from metareplay.experiments.names import LEARNERS_BY_NAME, STREAMS_BY_NAME
 from metareplay.paper.best import WITH_MEMORY, WITHOUT_MEMORY, best
-from metareplay.runners import Runner, Watcher
+from metareplay.runners import Runner
 from metareplay.streams import images as image_streams
 
 SMALL = ["--tasks", "2", "--examples", "5", "--test-examples", "20"]
@@ -172,10 +172,8 @@ class Noting(Runner):
     def __init__(self) -> None:
         self.given: list[Experiment] = []
 
-    def run(
-        self, experiments: Sequence[Experiment], folder: Path, *, fresh: bool = False, watcher: Watcher | None = None
-    ) -> list[mr.Record | None]:
-        del folder, fresh, watcher
+    def run(self, experiments: Sequence[Any], folder: Path, **options: Any) -> list[Any]:
+        del folder, options
         self.given.extend(experiments)
         return [RECORD] * len(experiments)
 

@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from small_runs import instead_of_mnist
 
 import metareplay as mr
 from metareplay.experiments import AnyExperiment, Experiment, Records
-from metareplay.runners import Runner, Threads, Watcher, carry_out
+from metareplay.runners import Failure, Runner, Threads, Watcher, carry_out
 from metareplay.runners.runner import StoppedError, checkpoint_path
 
 SILENT = Watcher()
@@ -35,8 +36,15 @@ class Elsewhere(Runner):
         self.ran: list[Experiment] = []
 
     def run(
-        self, experiments: Sequence[Experiment], folder: Path, *, fresh: bool = False, watcher: Watcher = SILENT
-    ) -> list[mr.Record | None]:
+        self,
+        experiments: Sequence[Any],
+        folder: Path,
+        *,
+        fresh: bool = False,
+        keep_going: bool = False,
+        watcher: Watcher = SILENT,
+    ) -> list[Any]:
+        del keep_going
         records = Records(folder, mr.Record)
         found: dict[str, mr.Record | None] = {}
         for one in experiments:
@@ -56,9 +64,9 @@ class Elsewhere(Runner):
         return record
 
 
-def results(records: Sequence[mr.Record | None]) -> list[dict[str, object]]:
+def results(records: Sequence[mr.Record | Failure | None]) -> list[dict[str, object]]:
     """All of each record but for the time it took and the date."""
-    return [record.to_json() | {"seconds": None, "date": None} for record in records if record is not None]
+    return [one.to_json() | {"seconds": None, "date": None} for one in records if isinstance(one, mr.Record)]
 
 
 def test_it_gives_the_same_records(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def experiments(count: int, **options: float) -> list[Experiment]:
 
 def run_all(given: Sequence[Experiment], folder: Path, jobs: int = 1, **options: Any) -> list[mr.Record]:
     found = Threads(jobs).run(given, folder, **options)
-    records = [record for record in found if record is not None]
+    records = [record for record in found if isinstance(record, mr.Record)]
     assert len(records) == len(given)
     return records
 
@@ -96,8 +96,8 @@ def test_an_error_in_one_stops_the_others_and_nothing_is_lost(tmp_path: Path, mo
 def test_interrupted_and_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = threading.Event()
 
-    def ctrl_c(works: list[object]) -> None:
-        del works
+    def ctrl_c(ended: object) -> None:
+        del ended
         asked.wait(5)
         raise KeyboardInterrupt
 
@@ -111,7 +111,7 @@ def test_interrupted_and_started_again(tmp_path: Path, monkeypatch: pytest.Monke
             yield step
 
     with monkeypatch.context() as patched:
-        patched.setattr(threads, "_wait", ctrl_c)
+        patched.setattr(threads, "_next", ctrl_c)
         patched.setattr(mr.Run, "steps", slow_steps)
         with pytest.raises(KeyboardInterrupt):
             run_all(experiments(2), tmp_path, jobs=2)

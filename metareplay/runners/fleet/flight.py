@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ def fly(
     folder: Path,
     *,
     fresh: bool = False,
+    others: Collection[str] = (),
     report: Report | None = None,
     device: torch.device | str = "cuda",
 ) -> list[Record | None]:
@@ -44,17 +45,19 @@ def fly(
         experiments: What to run: nets of one shape, streams of one length.
         folder: Where records and the checkpoint are.
         fresh: Run again what has a record, and start what was interrupted from its beginning.
+        others: The keys of runs that other processes are doing, which are left to them.
         report: Called with the number of examples that each run has learned, and how many there are.
         device: The GPU.
 
     Returns:
-        The records in the order of the experiments; None for a run whose numbers left the range of the kernel.
+        The records in the order of the experiments; None for a run whose numbers left the range of the kernel, or
+        that another process is doing.
     """
     wanted = {one.key: one for one in experiments}
     found: dict[str, Record | None] = {} if fresh else dict(finished(experiments, folder))
-    path = folder / f".fleet-{hashlib.sha256(' '.join(wanted).encode()).hexdigest()[:16]}.ckpt"
-    due = [key for key in wanted if key not in found]
-    if exists(path) and (fresh or not due):
+    path = folder / f".{fleet_key(experiments)}.ckpt"
+    due = [key for key in wanted if key not in found and key not in others]
+    if exists(path) and (fresh or not (due or others)):
         remove(path)
     state = _load(path) if exists(path) else None
     while due:
@@ -65,12 +68,22 @@ def fly(
         flight = _Flight(Fleet(runs, device), runs, path, state)
         flight.go(report)
         for record in flight.records():
-            if found.get(record.key) is None:
+            if found.get(record.key) is None and record.key not in others:
                 record.write(folder)
                 found[record.key] = record
         remove(path)
         due, state = [key for key in due if key not in flying], None
     return [found.get(one.key) for one in experiments]
+
+
+def fleet_key(experiments: Sequence[Experiment]) -> str:
+    """Return a name for a fleet that depends on its runs alone.
+
+    Args:
+        experiments: The runs.
+    """
+    keys = dict.fromkeys(one.key for one in experiments)
+    return f"fleet-{hashlib.sha256(' '.join(keys).encode()).hexdigest()[:16]}"
 
 
 @final

@@ -1,20 +1,26 @@
 """Many experiments at once on one GPU."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import torch
 
 from metareplay.errors import InputError
+from metareplay.experiments.base import AnyExperiment, AnyRecord, BaseExperiment
 from metareplay.experiments.experiment import Experiment
-from metareplay.experiments.record import Record, versions
+from metareplay.experiments.record import versions
+from metareplay.runners.claims import Claim, allow, is_claimed
+from metareplay.runners.failure import Failure, failures, forget_failures
 from metareplay.runners.fleet.fleet import check_device
-from metareplay.runners.fleet.flight import fly
+from metareplay.runners.fleet.flight import fleet_key, fly
 from metareplay.runners.fleet.terms import Terms, chain_of
 from metareplay.runners.runner import SILENT, Runner, Watcher
+from metareplay.runners.worklist import OTHERS, tidy
 
 
 @final
@@ -32,33 +38,56 @@ class FleetRunner(Runner):
 
     def run(
         self,
-        experiments: Sequence[Experiment],
+        experiments: Sequence[BaseExperiment[AnyRecord]],
         folder: Path,
         *,
         fresh: bool = False,
+        keep_going: bool = False,
         watcher: Watcher = SILENT,
-    ) -> list[Record | None]:
+    ) -> list[AnyRecord | Failure | None]:
         """Run every experiment that has no record in the folder yet."""
         versions()  # notes the commit now, in case the files change while this runs
         check_device(self.device)
-        found: dict[str, Record | None] = {}
-        for fleet in self._fleets(experiments):
-            watcher.begin(fleet)
-            report = partial(watcher.together, len(fleet))
-            records = fly(fleet, folder, fresh=fresh, report=report, device=self.device)
-            found |= {one.key: record for one, record in zip(fleet, records, strict=True)}
-        if self.rest is None:
-            return [found.get(one.key) for one in experiments]
+        if fresh:
+            forget_failures(experiments, folder)
+        found: dict[str, Any] = failures(folder, (one.key for one in experiments)) if keep_going else {}
+        fleets = self._fleets([one for one in experiments if one.key not in found])
+        begun = False
+        while fleets:
+            waiting = []
+            for fleet in fleets:
+                with _claimed(fleet, folder) as others:
+                    watcher.begin(fleet)
+                    report = partial(watcher.together, len(fleet))
+                    again = fresh and not begun
+                    records = fly(fleet, folder, fresh=again, others=others, report=report, device=self.device)
+                found |= {one.key: record for one, record in zip(fleet, records, strict=True)}
+                waiting += [[one for one in fleet if one.key in others and found[one.key] is None]]
+            fleets, begun = _free_again(waiting, folder), True
+        tidy(folder, [key for key, one in found.items() if one is not None], (".part", ".claim", ".ckpt"))
         left = [one for one in experiments if found.get(one.key) is None]
-        others = self.rest.run(left, folder, fresh=fresh, watcher=watcher) if left else []
-        found |= {one.key: record for one, record in zip(left, others, strict=True)}
-        return [found[one.key] for one in experiments]
+        if self.rest is not None and left:
+            rest = self.rest.run(left, folder, fresh=fresh, keep_going=keep_going, watcher=watcher)
+            found |= {one.key: record for one, record in zip(left, rest, strict=True)}
+        elif keep_going:
+            for one in {one.key: one for one in left}.values():
+                failure = Failure.of(one, "its numbers left the range of the fleet", "not finite")
+                failure.write(folder)
+                found[one.key] = failure
+                watcher.failed(one, failure)
+        return [found.get(one.key) for one in experiments]
 
-    def _fleets(self, experiments: Sequence[Experiment]) -> list[list[Experiment]]:
+    def _fleets(self, experiments: Sequence[AnyExperiment]) -> list[list[Experiment]]:
         """Group the experiments that a fleet can take by the shape of net and stream."""
         shapes: dict[str, object] = {}  # by everything but the seed
         found: dict[object, list[Experiment]] = {}
         for one in experiments:
+            if not isinstance(one, Experiment):
+                if self.rest is None:
+                    raise InputError(
+                        f"{one.label}: a fleet runs only learners and streams that have a name; leave out --on fleet"
+                    )
+                continue
             name = repr(replace(one, seed=0))
             if name not in shapes:
                 shapes[name] = self._shape(one)
@@ -80,3 +109,29 @@ class FleetRunner(Runner):
             if self.rest is None:
                 raise
             return None
+
+
+@contextmanager
+def _claimed(fleet: Sequence[Experiment], folder: Path) -> Iterator[set[str]]:
+    """Claim the runs of a fleet and its checkpoint; yield the keys of those that other processes have claimed."""
+    keys = {one.key for one in fleet}
+    with ExitStack() as stack:
+        allow(len(keys))
+        whole = Claim.take(folder, fleet_key(fleet))
+        if whole is None:
+            yield keys
+            return
+        stack.enter_context(whole)
+        claims = {key: Claim.take(folder, key) for key in keys}
+        for claim in claims.values():
+            if claim is not None:
+                stack.enter_context(claim)
+        yield {key for key, claim in claims.items() if claim is None}
+
+
+def _free_again(fleets: list[list[Experiment]], folder: Path) -> list[list[Experiment]]:
+    """Wait until other processes have finished or given up some runs; return the fleets that wait for others."""
+    waiting = [fleet for fleet in fleets if fleet]
+    while waiting and all(is_claimed(folder, one.key) for fleet in waiting for one in fleet):
+        time.sleep(OTHERS)
+    return waiting

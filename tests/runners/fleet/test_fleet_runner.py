@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_runs import instead_of_mnist, small_images
@@ -29,12 +30,10 @@ class Noting(Runner):
         self.given: list[Experiment] = []
         self.fresh: list[bool] = []
 
-    def run(
-        self, experiments: Sequence[Experiment], folder: Path, *, fresh: bool = False, watcher: Watcher = SILENT
-    ) -> list[mr.Record | None]:
+    def run(self, experiments: Sequence[Any], folder: Path, *, fresh: bool = False, **options: Any) -> list[Any]:
         self.given.extend(experiments)
         self.fresh.append(fresh)
-        return Threads(1).run(experiments, folder, fresh=fresh, watcher=watcher)
+        return Threads(1).run(experiments, folder, fresh=fresh, **options)
 
 
 def grounded(small: Experiment) -> list[Experiment]:
@@ -56,7 +55,13 @@ def test_what_cannot_fly_goes_to_the_rest_and_records_come_in_order(small: Exper
     rest = Noting()
     found = FleetRunner("cpu", rest=rest).run(given, tmp_path)
     assert [record.key for record in found if record is not None] == [one.key for one in given]
-    assert [record.engine for record in found if record is not None] == ["cpu", "fleet", "cpu", "fleet", "fleet"]
+    assert [record.engine for record in found if isinstance(record, mr.Record)] == [
+        "cpu",
+        "fleet",
+        "cpu",
+        "fleet",
+        "fleet",
+    ]
     assert rest.given == grounded(small)
     again = FleetRunner("cpu", rest=rest).run(given, tmp_path)
     assert again == found
@@ -71,7 +76,7 @@ def test_what_leaves_the_range_of_a_fleet_goes_to_the_rest_or_has_no_record(smal
     rest = Noting()
     found = FleetRunner("cpu", rest=rest).run([small, wild], tmp_path)
     assert rest.given == [wild]
-    assert [record.engine for record in found if record is not None] == ["fleet", "cpu"]
+    assert [record.engine for record in found if isinstance(record, mr.Record)] == ["fleet", "cpu"]
 
 
 def test_without_a_rest_what_cannot_fly_is_refused(small: Experiment, tmp_path: Path) -> None:
