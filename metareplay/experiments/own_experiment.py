@@ -23,7 +23,9 @@ Build = Callable[..., tuple[Learner, Stream]]
 @final
 @dataclass(frozen=True, kw_only=True)
 class OwnExperiment(BaseExperiment[Record]):
-    """Describe one run that a function of your own builds: `build(seed=..., **settings)` returns a learner and a stream.
+    """Describe one run that a function of your own builds.
+
+    The function is called as `build(seed=..., **settings)` and returns a learner and a stream.
 
     The key of its record depends on the function's name, the settings, the seed, and what the learner and the stream
     say of themselves, but not on the code of the function. If you change what the function does, give it another name

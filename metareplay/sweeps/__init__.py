@@ -3,8 +3,9 @@
 from metareplay.sweeps.grid import Grid
 from metareplay.sweeps.outcome import Outcome
 from metareplay.sweeps.report import Report
+from metareplay.sweeps.results import Sweep
+from metareplay.sweeps.search import sweep
 from metareplay.sweeps.subject import GameSubject, OwnSubject, StreamSubject, Subject
-from metareplay.sweeps.sweep import Sweep, sweep
 from metareplay.sweeps.watching import Case, Standing, SweepWatcher
 
 __all__ = [

@@ -5,6 +5,7 @@ from itertools import product
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metareplay._core.rows import plain_text
 from metareplay.errors import InputError
@@ -25,12 +26,14 @@ class Grid:
     >>> len(grid), list(grid)[1]
     (6, {'lr': 0.01, 'k': 11})
     >>> list(grid.random(2, seed=0))
-    [{'lr': 0.01, 'k': 26}, {'lr': 0.1, 'k': 26}]
+    [{'lr': 0.01, 'k': 26}, {'lr': 0.1, 'k': 6}]
     """
 
-    def __init__(self, values: Mapping[str, Sequence[Any]]) -> None:
+    def __init__(self, values: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
         if not isinstance(values, Mapping):
-            raise InputError(f"a grid is a {type(values).__name__}: give a dictionary of lists, such as {{'lr': [0.1]}}")
+            raise InputError(
+                f"a grid is a {type(values).__name__}: give a dictionary of lists, such as {{'lr': [0.1]}}"
+            )
         self.values = {name: _checked(name, some) for name, some in values.items()}
         self._places: tuple[int, ...] | None = None  # of the settings that were sampled
 
@@ -80,7 +83,7 @@ class Grid:
                 yield dict(zip(self.values, values, strict=True))
 
 
-def _checked(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
+def _checked(name: str, values: Sequence[Any] | NDArray[Any]) -> tuple[Any, ...]:
     """Return the values of a field; raise InputError if they are no list, none at all, or one is there twice."""
     if not isinstance(values, list | tuple | range | np.ndarray):
         raise InputError(f"{name}={values!r} in the grid: give a list of values, such as [{values!r}]")

@@ -9,8 +9,8 @@ import numpy as np
 from metareplay._core.rows import plain_text
 from metareplay.plots import new_figure, save_figure
 from metareplay.sweeps.outcome import Outcome
+from metareplay.sweeps.results import Sweep
 from metareplay.sweeps.subject import MEASURES
-from metareplay.sweeps.sweep import Sweep
 
 MOST = 4  # fields that a map of all settings can show
 
@@ -24,29 +24,30 @@ def plot_sweep(sweep: Sweep, path: Path) -> None:
     """
     names, outcomes = sweep.grid.fields or list(sweep.grid.values)[:1], sweep.rounds[0]
     mapped = 2 <= len(names) <= MOST and not sweep.grid.sampled
-    rows, columns = _sizes(sweep, names)
+    inside = sorted(names, key=lambda name: -len(sweep.grid.values[name]))  # the longest lists are axes of a panel
+    rows, columns = _sizes(sweep, inside)
     wide = max(3.0 * len(names), 1.6 + (2.9 if columns > 1 else 4.5) * columns if mapped else 4.5)
     figure = new_figure(wide, 3.4 + (0.6 + 2.6 * rows if mapped else 0))
     parts = figure.subfigures(2 if mapped else 1, 1, height_ratios=[3.2, 0.6 + 2.6 * rows] if mapped else [1])
     above, below = parts if mapped else (parts, None)
     stopped = outcomes[0].tasks if outcomes else None
-    when = "" if stopped is None else f"\nafter the first {stopped} tasks"
+    when = "" if stopped is None else f"\nafter the first {'task' if stopped == 1 else f'{stopped} tasks'}"
     unit = MEASURES[sweep.measure] + ("" if sweep.measure == "score" else " (%)") + when
     seeds = f"{len(sweep.seeds)} seed{'s' if len(sweep.seeds) != 1 else ''}"
     figure.suptitle(f"{sweep.name}: {len(sweep.grid)} settings, {seeds}")
     _draw_marginals(above, sweep, names, unit)
     if below is not None:
-        _draw_map(below, sweep, names, unit)
+        _draw_map(below, sweep, inside, unit)
     save_figure(figure, path)
 
 
 def _draw_marginals(figure: Any, sweep: Sweep, names: list[str], unit: str) -> None:
     """Draw the score of each setting over the values of each field, with their mean and the best of them."""
     panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
-    known = [one for one in sweep.rounds[0] if one.complete]
+    known = [(one.settings, one.mean) for one in sweep.rounds[0] if one.complete and one.mean is not None]
     for axes, name in zip(panels, names, strict=True):
         values = sweep.grid.values[name]
-        groups = [[one.mean for one in known if one.settings[name] == value] for value in values]
+        groups = [[mean for settings, mean in known if settings[name] == value] for value in values]
         for place, means in enumerate(groups):
             spots = place + (np.linspace(-0.18, 0.18, len(means)) if len(means) > 1 else np.zeros(len(means)))
             axes.plot(spots, means, ".", color="grey", alpha=0.45, markersize=4)
@@ -96,7 +97,10 @@ def _write(axes: Any, x: int, y: int, one: Outcome, low: float, high: float, *, 
     colour = "white" if one.mean < (low + high) / 2 else "black"
     axes.text(x, y, f"{one.mean:.1f}", ha="center", va="center", size=7, color=colour)
     if chosen:
-        corners = ([x - 0.46, x + 0.46, x + 0.46, x - 0.46, x - 0.46], [y - 0.46, y - 0.46, y + 0.46, y + 0.46, y - 0.46])
+        corners = (
+            [x - 0.46, x + 0.46, x + 0.46, x - 0.46, x - 0.46],
+            [y - 0.46, y - 0.46, y + 0.46, y + 0.46, y - 0.46],
+        )
         axes.plot(*corners, color="red", linewidth=1.6)
 
 

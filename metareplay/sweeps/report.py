@@ -14,8 +14,8 @@ from metareplay.experiments.record import now, versions
 from metareplay.runners import Failure
 from metareplay.sweeps.grid import Settings, told
 from metareplay.sweeps.outcome import Outcome
+from metareplay.sweeps.results import Sweep
 from metareplay.sweeps.subject import MEASURES
-from metareplay.sweeps.sweep import Sweep
 
 TITLES: Final = {"ra": "RA", "la": "LA", "bti": "BTI", "final_mean": "score"}
 SHOWN: Final = 20  # settings in the table of the page
@@ -66,7 +66,9 @@ class Report:
         """Return what a person wants to know besides the tables, one sentence or two per line."""
         sweep, best = self.sweep, self.sweep.best
         what, score = MEASURES[sweep.measure], spread(best.scores)
-        lines = [f"Best setting: {told(sweep.varied(best)) or 'the only one'}; {what} {score} ({_seeds(len(best.scores))})."]
+        lines = [
+            f"Best setting: {told(sweep.varied(best)) or 'the only one'}; {what} {score} ({_seeds(len(best.scores))})."
+        ]
         numbers = [f"{TITLES[name]} {spread(sweep.values(name))}" for name in sweep.metrics if sweep.values(name)]
         if sweep.measure == "va":
             lost = len(sweep.result) - len(sweep.values(sweep.metrics[0]))
@@ -172,7 +174,12 @@ def _failed(sweep: Sweep) -> list[list[str]]:
     """Return the settings of which a seed failed, with the reason of the first one."""
     outcomes = [one for some in sweep.rounds for one in some if one.failures]
     rows = [
-        [told(sweep.varied(one)), ", ".join(str(f.seed) for f in one.failures), one.failures[0].kind, one.failures[0].reason]
+        [
+            told(sweep.varied(one)),
+            ", ".join(str(f.seed) for f in one.failures),
+            one.failures[0].kind,
+            one.failures[0].reason,
+        ]
         for one in outcomes[:SHOWN]
     ]
     lost = [one for one in sweep.result if isinstance(one, Failure)]

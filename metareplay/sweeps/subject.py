@@ -67,7 +67,8 @@ class Subject(ABC):
                 try:
                     self.at(usual | ({name: value} if name else {}), seed).start()
                 except MetareplayError as error:
-                    raise InputError(str(error) if name in str(error) else f"{name}={value!r}: {error}") from error
+                    said = not name or f"{name}=" in str(error) or repr(name) in str(error)
+                    raise InputError(str(error) if said else f"{name}={value!r}: {error}") from error
                 except (TypeError, ValueError) as error:
                     raise InputError(f"{name}={value!r} in the grid cannot be used ({error})") from error
 
@@ -88,11 +89,11 @@ class StreamSubject(Subject):
 
     Args:
         template: The experiment; what the grid does not name stays as it is here.
-        usual: Returns options that are used where neither template nor grid name them, given the experiment.
+        usual: Returns the options that are used where neither template nor grid names them, given the experiment.
     """
 
     template: Experiment
-    usual: Callable[[Experiment], Mapping[str, Any]] = lambda _: {}
+    usual: Callable[[Experiment], Mapping[str, Any]] | None = None
 
     @property
     def name(self) -> str:
@@ -116,7 +117,8 @@ class StreamSubject(Subject):
             network=base.network | of_network,
         )
         others = {name: v for name, v in settings.items() if name not in {*fields, *of_stream, *of_network}}
-        return replace(placed, options={**self.usual(placed), **base.options, **others})
+        usual = {} if self.usual is None else self.usual(placed)
+        return replace(placed, options={**usual, **base.options, **others})
 
 
 @final
@@ -126,11 +128,11 @@ class GameSubject(Subject):
 
     Args:
         template: The experiment; what the grid does not name stays as it is here.
-        usual: Returns options that are used where neither template nor grid name them, given the experiment.
+        usual: Returns the options that are used where neither template nor grid names them, given the experiment.
     """
 
     template: GameExperiment
-    usual: Callable[[GameExperiment], Mapping[str, Any]] = lambda _: {}
+    usual: Callable[[GameExperiment], Mapping[str, Any]] | None = None
 
     @property
     def name(self) -> str:
@@ -153,7 +155,8 @@ class GameSubject(Subject):
         of_game = {n: v for n, v in settings.items() if n in find("game", base.game, GAMES).options and n not in fields}
         placed = replace(base, **fields, seed=seed, game_options=base.game_options | of_game)
         others = {name: value for name, value in settings.items() if name not in {*fields, *of_game}}
-        return replace(placed, options={**self.usual(placed), **base.options, **others})
+        usual = {} if self.usual is None else self.usual(placed)
+        return replace(placed, options={**usual, **base.options, **others})
 
 
 @final
@@ -176,9 +179,7 @@ class OwnSubject(Subject):
         self, settings: Settings, seed: int, *, held_out: float = 0.0, first_tasks: int | None = None
     ) -> OwnExperiment:
         """Return the experiment with one setting."""
-        return OwnExperiment(
-            build=self.build, settings=settings, seed=seed, held_out=held_out, first_tasks=first_tasks
-        )
+        return OwnExperiment(build=self.build, settings=settings, seed=seed, held_out=held_out, first_tasks=first_tasks)
 
 
 def subject_of(what: "Subject | Experiment | GameExperiment | Build") -> Subject:
