@@ -80,8 +80,8 @@ def paper(
         with bars(aside) as watcher:
             learned = runner.run(experiments, records, fresh=fresh, watcher=watcher) if experiments else []
             found = wanted.results(without_failures(learned))
-            threads, games_due = threads_of(jobs), played.experiments
-            scores = threads.run(games_due, records, fresh=fresh, watcher=watcher) if games_due else []
+            player, games_due = threads_of(jobs) if on == "fleet" else runner, played.experiments
+            scores = player.run(games_due, records, fresh=fresh, watcher=watcher) if games_due else []
             games = played.results(without_failures(scores))
     for trouble in (*write(found, out), *write_games(games, out)):
         remark(trouble)

@@ -5,19 +5,25 @@ from typing import Annotated, Final
 import typer
 
 from metareplay.errors import InputError
-from metareplay.runners import FleetRunner, Runner, Threads
+from metareplay.runners import FleetRunner, Processes, Runner, Threads
 from metareplay.runners.threads import count_jobs
 
-PLACES: Final = ("threads", "fleet")
+PLACES: Final = ("threads", "processes", "fleet")
 
 On = Annotated[
     str,
     typer.Option(
-        "--on", help="Where to run: threads (this machine's cores, or its GPU with --engine cuda), or fleet (one GPU)."
+        "--on",
+        help="Where to run: threads (this machine's cores, or its GPU with --engine cuda), processes (this machine's "
+        "cores; a run that dies harms no other), or fleet (one GPU).",
     ),
 ]
 Jobs = Annotated[
-    str, typer.Option(help="Runs at a time on threads: a number, or auto for one per core, and at least 8 on a GPU.")
+    str,
+    typer.Option(
+        help="Runs at a time on threads or processes: a number, or auto for one per core, and on threads at least 8 "
+        "on a GPU."
+    ),
 ]
 
 
@@ -25,12 +31,15 @@ def runner_at(on: str, jobs: str, *, rest_on_threads: bool) -> Runner:
     """Return the runner that was asked for.
 
     Args:
-        on: "threads" or "fleet".
-        jobs: Runs at a time on threads.
+        on: "threads", "processes" or "fleet".
+        jobs: Runs at a time on threads or processes.
         rest_on_threads: Let threads run what a fleet cannot take.
     """
     if on not in PLACES:
         raise InputError(f"--on {on}: use one of {', '.join(PLACES)}")
+    count = count_jobs(jobs)
+    if on == "processes":
+        return Processes(count)
     threads = threads_of(jobs)
     if on == "threads":
         return threads
