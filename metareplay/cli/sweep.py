@@ -107,7 +107,7 @@ def sweep_stream(
     ] = None,
     seed: Seed = 0,
     seeds: Seeds = 3,
-    on: On = "threads",
+    on: On = "processes",
     jobs: Jobs = "auto",
     engine: Engine = "auto",
     retry_failed: Retry = False,
@@ -131,9 +131,7 @@ def sweep_stream(
         published = _published(learner, stream, lists)
     template = Experiment(learner=learner, stream=stream, engine=check_engine(engine))
     known = learner in LEARNERS_BY_NAME and stream in STREAMS_BY_NAME
-    subject = StreamSubject(
-        template, (lambda one: best(one.learner, one.stream, one.memory)) if known else None
-    )
+    subject = StreamSubject(template, (lambda one: best(one.learner, one.stream, one.memory)) if known else None)
     try_all = partial(sweep, select=cast(Any, select), held_out=held_out, halving=halving)
     _Command(
         subject,
@@ -160,7 +158,7 @@ def sweep_game(
     random_seed: RandomSeed = 0,
     seed: Seed = 0,
     seeds: Seeds = 3,
-    on: On = "threads",
+    on: On = "processes",
     jobs: Jobs = "auto",
     engine: Engine = "auto",
     retry_failed: Retry = False,
@@ -221,6 +219,8 @@ class _Command:
         grid = Grid(self.lists)
         if self.random is not None:
             grid = grid.random(self.random, self.random_seed)
+        if self.engine == "cuda" and self.on == "processes":
+            remark("several processes take turns on a GPU: --on threads lets their runs share it")
         runner = runner_at(self.on, self.jobs, rest_on_threads=True)
         with sweep_view(aside, self.subject.name, grid.fields) as watcher:
             found = try_all(

@@ -16,6 +16,7 @@ from metareplay._core.text import duration, spread
 from metareplay.cli.progress import Bars
 from metareplay.experiments import AnyExperiment, Progress
 from metareplay.runners import Failure
+from metareplay.runners.failure import failures
 from metareplay.sweeps import Case, Standing, SweepWatcher
 from metareplay.sweeps.grid import told
 from metareplay.sweeps.outcome import Outcome
@@ -63,20 +64,24 @@ class SweepView(SweepWatcher):
         self._standing: Standing | None = None
         self._best: Outcome | None = None
         self._looked = self._began = time.monotonic()
-        self._left: dict[str, float] = {}  # the work of each run that has not ended, by key
-        self._shares: dict[str, float] = {}  # how much of it is done, for those under way
-        self._failed = self._total = 0
-        self._done_work = 0.0
+        self._work: dict[str, float] = {}  # of all runs of the round, by key
+        self._ended, self._failed = set[str](), set[str]()
+        self._shares: dict[str, float] = {}  # how much is done of each run that is under way
+        self._done_work = 0.0  # since the round began
 
     def round(self, title: str, cases: Sequence[Case], folder: Path, measure: Measure) -> None:
         """Begin to count the runs of a round."""
         self._title, self._standing, self._best = title, Standing(cases, folder, measure), None
-        self._total, self._looked = len({one.key for case in cases for one in case.experiments}), 0.0
-        self._left, self._shares, self._failed, self._done_work = {}, {}, 0, 0.0
+        self._work = {one.key: one.work for case in cases for one in case.experiments}
+        self._ended, self._failed, self._shares, self._looked = set(), set(), {}, 0.0
+        self._began, self._done_work = time.monotonic(), 0.0
 
     def begin(self, experiments: Sequence[AnyExperiment]) -> None:
         """Learn which of them have no record yet."""
-        self._left = {one.key: one.work for one in experiments}
+        due = {one.key for one in experiments}
+        if self._standing is not None:
+            self._failed = set(failures(self._standing.folder, self._work)) - due
+        self._ended = self._work.keys() - due - self._failed
         self._began = time.monotonic()
         self._bars.begin(experiments)
 
@@ -94,13 +99,14 @@ class SweepView(SweepWatcher):
         self._shares.pop(experiment.key, None)
         self._bars.end(experiment, finished)
         if finished:
-            self._done_work += self._left.pop(experiment.key, 0.0)
+            self._ended.add(experiment.key)
+            self._done_work += self._work.get(experiment.key, 0.0)
 
     def failed(self, experiment: AnyExperiment, failure: Failure) -> None:
         """Count a run that has failed."""
         del failure
-        self._failed += 1
-        self._done_work += self._left.pop(experiment.key, 0.0)
+        self._failed.add(experiment.key)
+        self._done_work += self._work.get(experiment.key, 0.0)
 
     def remark(self, text: str) -> None:
         """Print a remark above everything else."""
@@ -110,14 +116,13 @@ class SweepView(SweepWatcher):
         """Return what the terminal shows now."""
         if self._standing is not None and time.monotonic() - self._looked > LOOK:
             self._best, self._looked = self._standing.best(), time.monotonic()
+            self._ended |= self._standing.recorded - self._shares.keys()  # other processes may share the work
         return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in self.lines()), self._rich)
 
     def lines(self) -> list[str]:
         """Return the lines above the bars: how many runs there are of each kind, and the best setting so far."""
-        running = len(self._shares)
-        left = max(len(self._left) - running, 0)
-        done = self._total - len(self._left) - self._failed
-        counts = f"{done} done, {running} running, {self._failed} failed, {left} left"
+        left = len(self._left()) - len(self._shares)
+        counts = f"{len(self._ended)} done, {len(self._shares)} running, {len(self._failed)} failed, {left} left"
         lines = [f"{self._name}, {self._title}: {counts}{self._forecast()}"]
         if self._best is not None:
             words = told({name: self._best.settings[name] for name in self._fields})
@@ -125,11 +130,15 @@ class SweepView(SweepWatcher):
             lines.append(f"best so far: {score}{f' with {words}' if words else ''}")
         return lines
 
+    def _left(self) -> set[str]:
+        """Return the runs that have not ended, including those under way."""
+        return self._work.keys() - self._ended - self._failed
+
     def _forecast(self) -> str:
         """Return the time left, from the work that has been done since the round began."""
         took = time.monotonic() - self._began
-        under_way = sum(share * self._left.get(key, 0.0) for key, share in list(self._shares.items()))
-        done, all_left = self._done_work + under_way, sum(list(self._left.values())) - under_way
-        if took < SURE or done <= 0:
+        under_way = sum(share * self._work.get(key, 0.0) for key, share in list(self._shares.items()))
+        done, left = self._done_work + under_way, sum(self._work[key] for key in self._left()) - under_way
+        if took < SURE or done <= 0 or left <= 0:
             return ""
-        return f"; about {duration(took * all_left / done)} left"
+        return f"; about {duration(took * left / done)} left"

@@ -61,6 +61,11 @@ class Standing:
     _found: dict[str, BaseRecord] = field(default_factory=dict)  # records by key
     _listed: set[str] = field(default_factory=set)  # names of files that have been looked at
 
+    @property
+    def recorded(self) -> set[str]:
+        """The keys of the runs whose records have been read."""
+        return set(self._found)
+
     def best(self) -> Outcome | None:
         """Return the best setting whose seeds have all finished; None if there is none yet.
 

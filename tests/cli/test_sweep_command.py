@@ -19,11 +19,12 @@ from metareplay.runners import Failure
 from metareplay.sweeps import Case
 
 SMALL = ["--tasks", "2", "--examples", "10", "--test-examples", "12"]
+HERE = ["--on", "threads"]  # other processes would not have the small images
 GRID = ["--memory", "8", "--lr", "0.01,0.1", "--k", "2,3", "--s", "1"]
 
 
 def small(call: Call, *words: str) -> Answer:
-    return call("sweep", *words, *SMALL, "--seeds", "2")
+    return call("sweep", *words, *SMALL, "--seeds", "2", *HERE)
 
 
 def records(folder: Path = Path("runs")) -> set[str]:
@@ -49,7 +50,7 @@ def test_lists_make_a_grid_and_the_winner_s_command_runs_nothing_new(call: Call)
     page = Path("sweep/sweep.md").read_text()
     assert f"```sh\n{document['command']}\n```" in page
     assert Path("sweep/sweep.png").exists()
-    again = small(call, "mer", "rotations", *GRID, "--json", "--on", "threads")
+    again = small(call, "mer", "rotations", *GRID, "--json")
     assert json.loads(again.out)["ranking"] == document["ranking"]
     assert "8 of 8 runs are in runs already" in again.err
     assert records() == before
@@ -85,9 +86,9 @@ def test_choosing_by_test_accuracy_is_labelled(call: Call) -> None:
     assert len(records()) == 4
 
 
-def test_games(call: Call) -> None:
+def test_games_are_scored(call: Call) -> None:
     sizes = ["--frames", "20", "--every", "60", "--episodes", "1", "--cap", "20", "--warmup", "10", "--memory", "50"]
-    answer = call("sweep", "dqn-mer", "catcher", "--quick", "--lr", "0.001,0.01", *sizes, "--seeds", "1")
+    answer = call("sweep", "dqn-mer", "catcher", "--quick", "--lr", "0.001,0.01", *sizes, "--seeds", "1", *HERE)
     assert answer.code == 0, answer.err
     assert "mean final score in evaluation episodes" in answer.out
     command = json.loads(Path("sweep/sweep.json").read_text())["command"]
@@ -99,7 +100,7 @@ def test_games(call: Call) -> None:
 def test_a_learner_of_one_s_own(call: Call) -> None:
     """Its options take lists, too."""
     mine = f"{Path(__file__).parents[1]}/seams/der_plus_plus.py:DERPlusPlus"
-    answer = small(call, mine, "rotations", "--memory", "8", "--alpha", "0.1,0.5", "--on", "threads")
+    answer = small(call, mine, "rotations", "--memory", "8", "--alpha", "0.1,0.5")
     assert answer.code == 0, answer.err
     document = json.loads(Path("sweep/sweep.json").read_text())
     assert document["grid"]["alpha"] == [0.1, 0.5]
@@ -168,6 +169,10 @@ def test_the_live_view_counts_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     view.failed(experiments[2], Failure.of(experiments[2], "it was bad"))
     [line] = view.lines()
     assert line.endswith("2 done, 0 running, 1 failed, 1 left; about 15.0 s left")
+    view.round("settings", cases(), tmp_path, "va")
+    Failure.of(experiments[0], "it was bad before").write(tmp_path)
+    view.begin(experiments[1:])
+    assert view.lines() == ["online on rotations, settings: 0 done, 0 running, 1 failed, 3 left"]
 
 
 def test_the_live_view_shows_the_best_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
