@@ -12,7 +12,7 @@ import typer
 
 from metareplay.cli.console import aside, draw, print_json, print_table, remark, shown
 from metareplay.cli.display import text_rows
-from metareplay.cli.lists import as_list, kind_of, listed, values_of, words_of
+from metareplay.cli.lists import as_list, flag, kind_of, listed, values_of, words_of
 from metareplay.cli.options import learner_options
 from metareplay.cli.places import Jobs, On, runner_at
 from metareplay.cli.run import named, own_learner, run, with_options
@@ -58,14 +58,17 @@ def sweep_command(words: list[str]) -> Callable[..., None]:
     """
     if set(named(words, "sweep")) & {*AGENTS_BY_NAME, *GAMES}:
         options = [*listed(run_game, OF_GAMES), *learner_options(Q_LEARNERS)]
-        return _with_lists(sweep_game, options)
-    return _with_lists(
-        sweep_stream, [*listed(run, OF_RUN), *learner_options((*own_learner(words, "sweep"), *LEARNERS))]
-    )
+        return _with_lists(sweep_game, options, words)
+    options = [*listed(run, OF_RUN), *learner_options((*own_learner(words, "sweep"), *LEARNERS))]
+    return _with_lists(sweep_stream, options, words)
 
 
-def _with_lists(function: Callable[..., None], options: list[inspect.Parameter]) -> Callable[..., None]:
-    """Return a command that takes lists of values for these options and hands them on as `lists`."""
+def _with_lists(
+    function: Callable[..., None], options: list[inspect.Parameter], words: list[str]
+) -> Callable[..., None]:
+    """Return a command that takes lists of values for these options and hands on `lists` in the order of the words."""
+    flags = [word.partition("=")[0] for word in words]
+    options = sorted(options, key=lambda one: flags.index(flag(one.name)) if flag(one.name) in flags else len(flags))
     kinds = {option.name: kind_of(option) for option in options}
 
     def command(**given: Any) -> None:

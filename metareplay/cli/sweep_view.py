@@ -23,7 +23,7 @@ from metareplay.sweeps.outcome import Outcome
 from metareplay.sweeps.subject import MEASURES, Measure
 
 LOOK = 2.0  # seconds between two looks at the records for the best setting so far
-SURE = 1.0  # seconds after which a forecast is made
+SURE = 5.0  # seconds after which a forecast is made
 
 
 @contextmanager
@@ -121,6 +121,8 @@ class SweepView(SweepWatcher):
 
     def lines(self) -> list[str]:
         """Return the lines above the bars: how many runs there are of each kind, and the best setting so far."""
+        if not self._work:
+            return [f"{self._name}: checking the settings"]
         left = len(self._left()) - len(self._shares)
         counts = f"{len(self._ended)} done, {len(self._shares)} running, {len(self._failed)} failed, {left} left"
         lines = [f"{self._name}, {self._title}: {counts}{self._forecast()}"]

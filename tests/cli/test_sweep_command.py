@@ -40,6 +40,7 @@ def test_lists_make_a_grid_and_the_winner_s_command_runs_nothing_new(call: Call)
     assert len(before) == 4 * 2 + 2
     document = json.loads(Path("sweep/sweep.json").read_text())
     assert document["command"] in answer.out
+    assert list(document["grid"])[:3] == ["memory", "lr", "k"]  # in the order in which they were typed
     words = shlex.split(document["command"])
     assert words[:4] == ["metareplay", "run", "mer", "rotations"]
     run = call(*words[1:], "--json")
@@ -67,9 +68,8 @@ def test_the_options_of_the_command_reach_the_winner_s(call: Call) -> None:
 
 
 def test_the_paper_s_grid(call: Call) -> None:
-    answer = call(
-        "sweep", "--paper", "er", "rotations-500", "--k", "6", "--seeds", "1", "--random", "3", *SMALL, "--json"
-    )
+    few = ["--k", "6", "--seeds", "1", "--random", "3"]
+    answer = call("sweep", "--paper", "er", "rotations-500", *few, *SMALL, *HERE, "--json")
     assert answer.code == 0, answer.err
     document = json.loads(answer.out)
     assert document["grid"]["lr"] == [0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1]
@@ -157,10 +157,12 @@ def test_the_live_view_counts_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
     view = SweepView(console, RichProgress(console=console), "online on rotations", ["lr"])
     experiments: Sequence[Experiment] = [case.experiments[0] for case in cases()]  # type: ignore[misc]
+    assert view.lines() == ["online on rotations: checking the settings"]
     view.round("settings", cases(), tmp_path, "va")
     view.begin(experiments[1:])  # the first one has a record already
     assert view.lines() == ["online on rotations, settings: 1 done, 0 running, 0 failed, 3 left"]
     view.step(experiments[1], Progress("learning", 0, 10, 20), 2)
+    assert view.lines()[0].endswith("1 running, 0 failed, 2 left")  # too early to say how long it takes
     now[0] = 30.0
     [line] = view.lines()
     assert line.endswith("1 done, 1 running, 0 failed, 2 left; about 2 min 30 s left")
@@ -177,6 +179,7 @@ def test_the_live_view_counts_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_the_live_view_shows_the_best_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     instead_of_mnist(monkeypatch)
+    monkeypatch.setattr("metareplay.cli.sweep_view.LOOK", -1.0)
     console = Console(file=(out := io.StringIO()), force_terminal=True, width=120)
     with sweep_view(console, "online on rotations", ["lr"]) as view:
         view.round("settings", cases(), tmp_path, "ra")
