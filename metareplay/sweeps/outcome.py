@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import isnan
 from statistics import fmean
 from typing import final
@@ -34,7 +35,7 @@ class Outcome:
     measure: Measure
     tasks: int | None = None
 
-    @property
+    @cached_property
     def records(self) -> list[BaseRecord]:
         """The records of the seeds that finished."""
         return [one for one in self.found if isinstance(one, BaseRecord)]
@@ -49,22 +50,22 @@ class Outcome:
         """How many seeds did not finish."""
         return len(self.found) - len(self.records)
 
-    @property
+    @cached_property
     def scores(self) -> list[float]:
         """What was measured with each seed that finished."""
         return [measured(record, self.measure) for record in self.records]
 
-    @property
+    @cached_property
     def mean(self) -> float | None:
         """The mean over the seeds that finished; None if there is none."""
         return fmean(self.scores) if self.scores else None
 
-    @property
+    @cached_property
     def std(self) -> float | None:
         """The standard deviation over seeds (n - 1); None for fewer than two."""
         return deviation(self.scores)
 
-    @property
+    @cached_property
     def complete(self) -> bool:
         """Whether every seed finished and could be measured; only then can the setting be chosen."""
         return not self.failed and not any(map(isnan, self.scores))

@@ -1,6 +1,7 @@
 """The results of a sweep: the chosen setting, all settings as a table, and the effect of each field."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import final
@@ -47,7 +48,7 @@ class Sweep:
             )
         return first
 
-    @property
+    @cached_property
     def ranking(self) -> list[Outcome]:
         """All settings, the best first; those that halving gave up earlier come after those that went further."""
         order: dict[int, Outcome] = {}  # by the setting's place in the grid

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 from small_games import small_game
-from small_runs import instead_of_mnist, rotations
+from small_runs import instead_of_mnist, rotations, small_images
 
 import metareplay as mr
 from metareplay.errors import InputError, MetareplayError
 from metareplay.experiments import Experiment, OwnExperiment
 from metareplay.rl import training
-from metareplay.runners import Threads
+from metareplay.runners import FleetRunner, Threads
+from metareplay.runners.fleet import fleet
 from metareplay.streams import Examples
 from metareplay.sweeps import Case, Report, Standing, SweepWatcher
 from metareplay.sweeps.subject import Measure
@@ -245,6 +246,19 @@ def test_an_experiment_of_your_own_is_found_by_its_settings(tmp_path: Path) -> N
     assert row["scale"] == 1.0
     assert one.work > 0
     assert "scale=1.0, seed 0" in one.label
+
+
+def test_a_fleet_holds_out_examples_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel is interpreted on the CPU."""
+    monkeypatch.setattr(fleet, "mnist", small_images)
+    flown = Experiment(memory=5, tasks=2, examples=5, test_examples=9, hidden=(10, 6), options={"s": 1, "k": 2})
+    with pytest.warns(RuntimeWarning):  # NumPy's, at a rate of 1e30
+        found = mr.sweep(flown, {"lr": [0.1, 1e30]}, seeds=1, folder=tmp_path, runner=FleetRunner("cpu"))
+    assert found.best.settings == {"lr": 0.1}
+    assert [record.engine for record in found.result if isinstance(record, mr.Record)] == ["fleet"]
+    here = mr.sweep(flown, {"lr": [0.1]}, seeds=1, folder=tmp_path / "here", runner=Threads(1))
+    assert here.best.scores == pytest.approx(found.best.scores)
+    assert found.rounds[0][1].failed == 1
 
 
 def pictures() -> list[tuple[dict[str, Sequence[Any]], int | None]]:
