@@ -60,7 +60,7 @@ def _draw_marginals(figure: Any, sweep: Sweep, names: list[str], unit: str) -> N
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel(unit)
     panels[0].plot([], [], ".", color="grey", label="one setting")
-    panels[0].legend(frameon=False, fontsize=8)
+    panels[0].legend(fontsize=8, framealpha=0.85, edgecolor="none")
 
 
 def _draw_map(figure: Any, sweep: Sweep, names: list[str], unit: str) -> None:

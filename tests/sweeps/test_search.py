@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from small_builds import build
 from small_games import small_game
-from small_runs import instead_of_mnist, rotations, small_images
+from small_runs import instead_of_mnist, small_images
 
 import metareplay as mr
 from metareplay.errors import InputError, MetareplayError
 from metareplay.experiments import Experiment, OwnExperiment
 from metareplay.rl import training
-from metareplay.runners import FleetRunner, Threads
+from metareplay.runners import FleetRunner, Processes, Threads
 from metareplay.runners.fleet import fleet
 from metareplay.streams import Examples
 from metareplay.sweeps import Case, Report, Standing, SweepWatcher
@@ -27,11 +28,6 @@ LISTS: dict[str, Sequence[Any]] = {"lr": [0.01, 0.1], "k": [2, 3]}
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     instead_of_mnist(monkeypatch)
-
-
-def build(seed: int, lr: float, k: int = 2) -> tuple[mr.Learner, mr.Stream]:
-    model = mr.networks.mlp(784, (8,), 10, seed=seed)
-    return mr.ER(model, memory=mr.Reservoir(8), lr=lr, k=k, seed=seed), rotations(seed)
 
 
 def names(folder: Path) -> set[str]:
@@ -246,6 +242,18 @@ def test_an_experiment_of_your_own_is_found_by_its_settings(tmp_path: Path) -> N
     assert row["scale"] == 1.0
     assert one.work > 0
     assert "scale=1.0, seed 0" in one.label
+
+
+def test_processes_find_the_same(tmp_path: Path) -> None:
+    grid = {"lr": [0.1, 1e30], "k": [2, 3]}
+    here = mr.sweep(build, grid, seeds=2, folder=tmp_path / "here", runner=Threads(1))
+    there = mr.sweep(build, grid, seeds=2, folder=tmp_path / "there", runner=Processes(2))
+    assert there.table()["va"].tolist()[:2] == here.table()["va"].tolist()[:2]
+    assert names(tmp_path / "here") == names(tmp_path / "there")
+    assert len(there.failures) == 4
+    weights = [[one.weights for one in found.result if isinstance(one, mr.Record)] for found in (here, there)]
+    assert weights[0] == weights[1]
+    assert len(weights[0]) == 2
 
 
 def test_a_fleet_holds_out_examples_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
