@@ -8,7 +8,7 @@ demo: .venv/ready
 	$(BIN)/metareplay demo
 
 test: .venv/ready lint types
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist loadgroup
 
 # On a machine with a GPU; any Python that has torch will do: make gpu-test PYTHON=python3
 gpu-test:

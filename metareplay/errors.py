@@ -29,5 +29,9 @@ class PicturesMissingError(MetareplayError):
     """Raised where a picture cannot be drawn because matplotlib or Pillow is not installed."""
 
 
+class RayMissingError(MetareplayError):
+    """Raised where experiments cannot run on a Ray cluster because ray is not installed."""
+
+
 class GymnasiumMissingError(MetareplayError):
     """Raised where an environment cannot be made because gymnasium is not installed."""

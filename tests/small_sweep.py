@@ -17,7 +17,7 @@ from metareplay.experiments import BaseExperiment
 from metareplay.experiments.base import BaseRun, Progress
 from metareplay.learners.table_learner import TableLearner
 
-Trouble = Literal["", "nan", "error", "memory", "killed once", "killed always", "slow"]
+Trouble = Literal["", "nan", "error", "memory", "killed once", "killed always", "slow", "slower"]
 
 
 @final
@@ -47,8 +47,8 @@ class TroubledRun(BaseRun[mr.Record]):
 
     def happen(self) -> None:
         path, trouble = self.run.path, self.trouble
-        if trouble == "slow":
-            time.sleep(0.05)
+        if trouble in ("slow", "slower"):
+            time.sleep(0.05 if trouble == "slow" else 0.3)
         if trouble == "nan":
             raise mr.NonFiniteError("example 12 made the loss or the weights not finite")
         if trouble == "error":

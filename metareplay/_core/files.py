@@ -58,9 +58,9 @@ def remove(path: Path) -> None:
 
 
 def names_in(folder: Path) -> list[str]:
-    """Return the names of everything in a folder; none if there is no such folder."""
+    """Return the names of everything in a folder; none if there is no such folder, or we are not allowed to look."""
     try:
         with os.scandir(folder) as entries:
             return [entry.name for entry in entries]
-    except FileNotFoundError:
+    except OSError:
         return []

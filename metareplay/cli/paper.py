@@ -8,7 +8,7 @@ import typer
 
 from metareplay.cli.console import aside, print_json, print_table, remark, shown
 from metareplay.cli.display import game_table, paper_table
-from metareplay.cli.places import Jobs, On, runner_at, threads_of
+from metareplay.cli.places import CoresPerRun, GpusPerRun, Jobs, On, runner_at, threads_of
 from metareplay.cli.progress import bars
 from metareplay.engines.choose import check_engine
 from metareplay.errors import MetareplayError
@@ -30,6 +30,8 @@ def paper(
     ] = None,
     on: On = "threads",
     jobs: Jobs = "auto",
+    cores_per_run: CoresPerRun = 1.0,
+    gpus_per_run: GpusPerRun = 0.0,
     engine: Annotated[
         str, typer.Option(help="What does the arithmetic of new runs: auto, torch, cpu or cuda.")
     ] = "auto",
@@ -69,7 +71,8 @@ def paper(
     if only_records:
         found, games = wanted.results(wanted.recorded(records)), played.results(played.recorded(records))
     else:
-        runner, name = runner_at(on, jobs, rest_on_threads=True), check_engine(engine)
+        name = check_engine(engine)
+        runner = runner_at(on, jobs, rest_on_threads=True, cores_per_run=cores_per_run, gpus_per_run=gpus_per_run)
         experiments = [replace(one, engine=name) for one in wanted.experiments]
         if name != "cuda" and tasks is None and any(one.stream == "omniglot" for one in experiments):
             remark("Omniglot without a GPU: minutes for Online, hours for MER, days for GEM; --engine cuda is faster")

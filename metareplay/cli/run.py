@@ -16,7 +16,7 @@ from metareplay._core.text import deviation
 from metareplay.cli.console import aside, draw, print_json, print_table, remark
 from metareplay.cli.display import table
 from metareplay.cli.options import learner_options
-from metareplay.cli.places import Jobs, On, runner_at
+from metareplay.cli.places import CoresPerRun, GpusPerRun, Jobs, On, runner_at
 from metareplay.cli.progress import bars
 from metareplay.cli.run_game import run_game
 from metareplay.engines.choose import check_engine
@@ -145,6 +145,8 @@ def run(
     seeds: Annotated[int, typer.Option(help="How many seeds to run.")] = 1,
     on: On = "threads",
     jobs: Jobs = "auto",
+    cores_per_run: CoresPerRun = 1.0,
+    gpus_per_run: GpusPerRun = 0.0,
     engine: Annotated[str, typer.Option(help="What does the arithmetic: auto, torch, cpu or cuda.")] = "auto",
     full_matrix: Annotated[bool, typer.Option("--full-matrix", help="Measure every task after every task.")] = False,
     training: Annotated[
@@ -194,7 +196,7 @@ def run(
         )
         for one in range(seed, seed + seeds)
     ]
-    runner = runner_at(on, jobs, rest_on_threads=False)
+    runner = runner_at(on, jobs, rest_on_threads=False, cores_per_run=cores_per_run, gpus_per_run=gpus_per_run)
     with bars(aside) as watcher:
         ran = without_failures(runner.run(experiments, records, fresh=fresh, watcher=watcher))
     found = _all_of(experiments, ran, records)

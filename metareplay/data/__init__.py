@@ -4,6 +4,7 @@ from metareplay.data.character_files import read_characters
 from metareplay.data.characters import Characters
 from metareplay.data.download import Bytes, Source, fetch
 from metareplay.data.images import Images, fashion_mnist, load, mnist
+from metareplay.data.named import dataset, provide
 from metareplay.data.omniglot import omniglot
 
 __all__ = [
@@ -11,10 +12,12 @@ __all__ = [
     "Characters",
     "Images",
     "Source",
+    "dataset",
     "fashion_mnist",
     "fetch",
     "load",
     "mnist",
     "omniglot",
+    "provide",
     "read_characters",
 ]

@@ -2,7 +2,6 @@
 
 import struct
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from threading import Lock
 
@@ -11,7 +10,6 @@ import numpy as np
 from metareplay.data.download import (
     FASHION_MNIST,
     MNIST,
-    SOURCES,
     Bytes,
     Source,
     complete,
@@ -71,22 +69,30 @@ class Images:
 
 def mnist() -> Images:
     """Return MNIST, 60,000 training and 10,000 test images of handwritten digits, downloading it if necessary."""
-    with _loading:
-        return _loaded(MNIST.name)
+    return _loaded(MNIST)
 
 
 def fashion_mnist() -> Images:
     """Return Fashion-MNIST, as many images of ten kinds of clothing, downloading it if necessary."""
-    with _loading:
-        return _loaded(FASHION_MNIST.name)
+    return _loaded(FASHION_MNIST)
 
 
 _loading = Lock()  # so that threads share one copy
+_kept: dict[str, Images] = {}  # what has been read, by name
 
 
-@cache
-def _loaded(name: str) -> Images:
-    return load(SOURCES[name])
+def _loaded(source: Source) -> Images:
+    """Return a dataset, which is read once."""
+    with _loading:
+        if source.name not in _kept:
+            _kept[source.name] = load(source)
+        return _kept[source.name]
+
+
+def keep(images: Images) -> None:
+    """Use these images from now on when the dataset of their name is asked for, unless it has been read before."""
+    with _loading:
+        _kept.setdefault(images.name, images)
 
 
 def load(source: Source) -> Images:

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import cache
 from io import BytesIO
 from pathlib import Path
 from threading import Lock
@@ -91,15 +90,19 @@ def omniglot() -> Characters:
     The alphabets of the background set come first, then those of the evaluation set, each set sorted by name.
     """
     with _loading:
-        return _loaded()
+        if OMNIGLOT.name not in _kept:
+            _kept[OMNIGLOT.name] = load_alphabets(OMNIGLOT, OMNIGLOT_NPZ, ALPHABETS)
+        return _kept[OMNIGLOT.name]
 
 
 _loading = Lock()  # so that threads share one copy
+_kept: dict[str, Characters] = {}  # what has been read, by name
 
 
-@cache
-def _loaded() -> Characters:
-    return load_alphabets(OMNIGLOT, OMNIGLOT_NPZ, ALPHABETS)
+def keep(characters: Characters) -> None:
+    """Use these characters from now on when the dataset of their name is asked for, unless it has been read before."""
+    with _loading:
+        _kept.setdefault(characters.name, characters)
 
 
 def load_alphabets(zips: Source, npz: Source, alphabets: Mapping[str, int]) -> Characters:

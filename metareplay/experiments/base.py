@@ -218,5 +218,10 @@ class BaseExperiment(ABC, Generic[AnyRecord]):
     def result(self) -> type[AnyRecord]:
         """The class of its record."""
 
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The names of the datasets that it reads, as `data.dataset` knows them, if it can say."""
+        return ()
+
 
 AnyExperiment = BaseExperiment[BaseRecord]

@@ -159,6 +159,11 @@ class Experiment(BaseExperiment[Record]):
         return repr(replace(self, seed=0, memory=0, options=options, network=network))
 
     @property
+    def datasets(self) -> tuple[str, ...]:
+        """The name of the dataset that its stream shows."""
+        return (self.images or "mnist",) if self._benchmark.images else (self.stream,)
+
+    @property
     def result(self) -> type[Record]:
         """The class of its record."""
         return Record

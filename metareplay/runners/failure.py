@@ -2,6 +2,7 @@
 
 import json
 import logging
+import pickle
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
@@ -118,6 +119,19 @@ def described(error: BaseException) -> str:
     """
     kind = "" if isinstance(error, MetareplayError) else f"{type(error).__name__}: "
     return kind + one_line(error)
+
+
+def portable(error: Exception) -> Exception:
+    """Return an error as one that can be sent to another process.
+
+    Args:
+        error: The error.
+    """
+    try:
+        again = pickle.loads(pickle.dumps(error))
+    except Exception:
+        return MetareplayError(described(error))
+    return error if type(again) is type(error) and str(again) == str(error) else MetareplayError(described(error))
 
 
 def kind_of_error(error: BaseException) -> FailureKind:

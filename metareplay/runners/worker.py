@@ -12,11 +12,10 @@ from typing import Any, Final, final
 
 import torch
 
-from metareplay.errors import MetareplayError
 from metareplay.experiments.base import AnyExperiment, BaseRecord, Progress
 from metareplay.experiments.record import versions
-from metareplay.runners.failure import Failure, described
-from metareplay.runners.runner import StoppedError, Watcher, carry_out
+from metareplay.runners.failure import Failure, described, portable
+from metareplay.runners.runner import Watcher, carry_out
 from metareplay.runners.worklist import Assignment
 
 NEWS: Final = 0.2  # seconds between two pieces of news about one run
@@ -125,7 +124,7 @@ def _do(assignment: Assignment[BaseRecord], watcher: Watcher, stop: Event) -> Me
     try:
         return Done(assignment.attempt(work))
     except Exception as error:
-        return Raised(_portable(error))
+        return Raised(portable(error))
 
 
 def _listen(connection: "Connection[Any, Any]", inbox: "SimpleQueue[bytes]", stop: Event) -> None:
@@ -147,17 +146,6 @@ def _send(connection: "Connection[Any, Any]", stop: Event, message: Message) -> 
         connection.send(message)
     except OSError:
         stop.set()
-
-
-def _portable(error: Exception) -> Exception:
-    """Return an error as one that can be sent to another process."""
-    if isinstance(error, StoppedError):
-        return error
-    try:
-        again = pickle.loads(pickle.dumps(error))
-    except Exception:
-        return MetareplayError(described(error))
-    return error if type(again) is type(error) and str(again) == str(error) else MetareplayError(described(error))
 
 
 @final

@@ -29,7 +29,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "unknown engine": (["run", "--engine", "steam"], "engine 'steam': use one of auto, torch, cpu, cuda"),
     "a fleet as an engine": (["run", "--engine", "fleet"], "a fleet is a place to run, not an engine; use --on fleet"),
     "a paper's engine": (["paper", "table-5", "--engine", "fleet"], "a fleet is a place to run, not an engine"),
-    "unknown place": (["run", "--on", "mars"], "--on mars: use one of threads, processes, fleet"),
+    "unknown place": (["run", "--on", "mars"], "--on mars: use one of threads, processes, fleet, ray, ray:ADDRESS"),
     "a fleet without a GPU": ([*MER, "--on", "fleet"], "a fleet needs a CUDA GPU"),
     "unknown moment": (["run", "--alignment", "--past", "during"], "--past during: use before or after"),
     "no jobs": (["run", "--jobs", "0"], "jobs '0': use 'auto' or a whole number of at least 1"),

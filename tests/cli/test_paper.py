@@ -66,7 +66,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (["--on", "cpu"], "--on cpu: use one of threads, processes, fleet"),
+        (["--on", "cpu"], "--on cpu: use one of threads, processes, fleet, ray, ray:ADDRESS"),
         (["--on", "fleet", "--fresh"], "use one of them"),
         (["--on", "fleet"], "needs a CUDA GPU"),
     ],
