@@ -14,7 +14,7 @@ from metareplay.cli.console import aside, draw, print_json, print_table, remark,
 from metareplay.cli.display import text_rows
 from metareplay.cli.lists import as_list, flag, kind_of, listed, values_of, words_of
 from metareplay.cli.options import learner_options
-from metareplay.cli.places import Jobs, On, runner_at
+from metareplay.cli.places import CoresPerRun, GpusPerRun, Jobs, On, runner_at
 from metareplay.cli.run import named, own_learner, run, with_options
 from metareplay.cli.run_game import run_game
 from metareplay.cli.sweep_view import sweep_view
@@ -29,6 +29,7 @@ from metareplay.paper.games import CAPS, EPISODES
 from metareplay.paper.grids import GRIDS, benchmark, paper_grid, published_best
 from metareplay.rl.game_experiment import AGENTS_BY_NAME, GAMES, GameExperiment, Observed
 from metareplay.rl.settings import settings as game_settings
+from metareplay.runners import Runner
 from metareplay.sweeps import GameSubject, Grid, Report, StreamSubject, Subject, Sweep, sweep
 from metareplay.sweeps.report import marginal_cells, ranking_cells
 
@@ -112,6 +113,8 @@ def sweep_stream(
     seeds: Seeds = 3,
     on: On = "processes",
     jobs: Jobs = "auto",
+    cores_per_run: CoresPerRun = 1.0,
+    gpus_per_run: GpusPerRun = 0.0,
     engine: Engine = "auto",
     retry_failed: Retry = False,
     records: Kept = Path("runs"),
@@ -136,18 +139,10 @@ def sweep_stream(
     known = learner in LEARNERS_BY_NAME and stream in STREAMS_BY_NAME
     subject = StreamSubject(template, (lambda one: best(one.learner, one.stream, one.memory)) if known else None)
     try_all = partial(sweep, select=cast(Any, select), held_out=held_out, halving=halving)
-    _Command(
-        subject,
-        lists,
-        ["run", learner, stream],
-        random,
-        random_seed,
-        _seeds(seed, seeds),
-        on,
-        jobs,
-        engine,
-        retry_failed,
-    ).carry_out(try_all, records, out, published, as_json=as_json)
+    runner = _runner(on, jobs, engine, cores_per_run, gpus_per_run)
+    grid = _grid(lists, random, random_seed)
+    command = _Command(subject, grid, ["run", learner, stream], _seeds(seed, seeds), runner, engine, retry_failed)
+    command.carry_out(try_all, records, out, published, as_json=as_json)
 
 
 def sweep_game(
@@ -163,6 +158,8 @@ def sweep_game(
     seeds: Seeds = 3,
     on: On = "processes",
     jobs: Jobs = "auto",
+    cores_per_run: CoresPerRun = 1.0,
+    gpus_per_run: GpusPerRun = 0.0,
     engine: Engine = "auto",
     retry_failed: Retry = False,
     records: Kept = Path("runs"),
@@ -188,9 +185,10 @@ def sweep_game(
     )
     subject = GameSubject(template, lambda one: game_settings(one.learner, one.game, observation, one.memory_kind))
     words = ["run", learner, game, *(["--quick"] if quick else [])]
-    _Command(subject, lists, words, random, random_seed, _seeds(seed, seeds), on, jobs, engine, retry_failed).carry_out(
-        sweep, records, out, None, as_json=as_json
-    )
+    runner = _runner(on, jobs, engine, cores_per_run, gpus_per_run)
+    grid = _grid(lists, random, random_seed)
+    command = _Command(subject, grid, words, _seeds(seed, seeds), runner, engine, retry_failed)
+    command.carry_out(sweep, records, out, None, as_json=as_json)
 
 
 @final
@@ -199,13 +197,10 @@ class _Command:
     """Hold what was typed: what to try, and where."""
 
     subject: Subject
-    lists: dict[str, list[Any]]
+    grid: Grid
     words: list[str]
-    random: int | None
-    random_seed: int
     seeds: range
-    on: str
-    jobs: str
+    runner: Runner
     engine: str
     retry_failed: bool
 
@@ -219,19 +214,13 @@ class _Command:
         as_json: bool,
     ) -> None:
         """Run the sweep, show what it found, and write it into the folder `out`."""
-        grid = Grid(self.lists)
-        if self.random is not None:
-            grid = grid.random(self.random, self.random_seed)
-        if self.engine == "cuda" and self.on == "processes":
-            remark("several processes take turns on a GPU: --on threads lets their runs share it")
-        runner = runner_at(self.on, self.jobs, rest_on_threads=True)
-        with sweep_view(aside, self.subject.name, grid.fields) as watcher:
+        with sweep_view(aside, self.subject.name, self.grid.fields) as watcher:
             found = try_all(
                 self.subject,
-                grid,
+                self.grid,
                 seeds=self.seeds,
                 folder=records,
-                runner=runner,
+                runner=self.runner,
                 retry_failed=self.retry_failed,
                 watcher=watcher,
             )
@@ -264,6 +253,17 @@ def _show(report: Report) -> None:
     for line in report.lines():
         shown.print(line, highlight=False, markup=False, soft_wrap=True)
     shown.print(f"Run it again: {report.command}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _grid(lists: dict[str, list[Any]], sample: int | None, seed: int) -> Grid:
+    return Grid(lists) if sample is None else Grid(lists).random(sample, seed)
+
+
+def _runner(on: str, jobs: str, engine: str, cores_per_run: float, gpus_per_run: float) -> Runner:
+    """Return the place that was asked for."""
+    if engine == "cuda" and on == "processes":
+        remark("several processes take turns on a GPU: --on threads lets their runs share it")
+    return runner_at(on, jobs, rest_on_threads=True, cores_per_run=cores_per_run, gpus_per_run=gpus_per_run)
 
 
 def _seeds(first: int, count: int) -> range:

@@ -5,7 +5,9 @@ import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any, final
 
 import torch
@@ -24,6 +26,7 @@ from metareplay.memories.memory import Memory
 
 SOURCE = "source"  # in settings: which class a user's own learner is
 ADDED = "added"  # in a field's metadata: settings mention the option only if it is not at its default
+READING = Lock()  # Python 3.11 may fail to parse source in two threads at the same time (SystemError)
 PIECE = 256  # examples to learn at a time, at most; any number gives the same weights
 
 
@@ -207,7 +210,7 @@ class TableLearner(Predictor):
         return f"{type(self).__name__}({options})"
 
 
-def source_of(kind: type[TableLearner]) -> dict[str, str]:
+def source_of(kind: type[Any]) -> dict[str, str]:
     """Return a hash of a user's own class, so that its runs are told from those of another class with its name.
 
     Args:
@@ -215,11 +218,18 @@ def source_of(kind: type[TableLearner]) -> dict[str, str]:
     """
     if kind.__module__.startswith("metareplay."):
         return {}
+    with READING:
+        return {SOURCE: _hash_of(kind)}
+
+
+@cache
+def _hash_of(kind: type[Any]) -> str:
+    """Return a hash of the text of a class; found once, because it is slow."""
     try:
         text = inspect.getsource(kind)
     except (OSError, TypeError):  # typed into an interpreter
         text = f"{kind.__module__}.{kind.__qualname__}"
-    return {SOURCE: hashlib.sha256(text.encode()).hexdigest()[:16]}
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def added_option(default: Any) -> Any:
