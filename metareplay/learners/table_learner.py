@@ -5,10 +5,10 @@ import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, final
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from metareplay.memories.memory import Memory
 SOURCE = "source"  # in settings: which class a user's own learner is
 ADDED = "added"  # in a field's metadata: settings mention the option only if it is not at its default
 READING = Lock()  # Python 3.11 may fail to parse source in two threads at the same time (SystemError)
+HASHES = WeakKeyDictionary[type[Any], str]()  # of classes whose source has been read, which is slow
 PIECE = 256  # examples to learn at a time, at most; any number gives the same weights
 
 
@@ -210,7 +211,7 @@ class TableLearner(Predictor):
         return f"{type(self).__name__}({options})"
 
 
-def source_of(kind: type[Any]) -> dict[str, str]:
+def source_of(kind: type[TableLearner]) -> dict[str, str]:
     """Return a hash of a user's own class, so that its runs are told from those of another class with its name.
 
     Args:
@@ -219,12 +220,13 @@ def source_of(kind: type[Any]) -> dict[str, str]:
     if kind.__module__.startswith("metareplay."):
         return {}
     with READING:
-        return {SOURCE: _hash_of(kind)}
+        if kind not in HASHES:
+            HASHES[kind] = _hash_of(kind)
+        return {SOURCE: HASHES[kind]}
 
 
-@cache
 def _hash_of(kind: type[Any]) -> str:
-    """Return a hash of the text of a class; found once, because it is slow."""
+    """Return a hash of the text of a class."""
     try:
         text = inspect.getsource(kind)
     except (OSError, TypeError):  # typed into an interpreter
