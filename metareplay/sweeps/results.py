@@ -8,7 +8,6 @@ from typing import final
 
 from metareplay._core.rows import Rows
 from metareplay.errors import MetareplayError
-from metareplay.experiments.record import Record
 from metareplay.runners import Failure
 from metareplay.sweeps.grid import Grid, Settings, told
 from metareplay.sweeps.outcome import Found, Outcome, ranked
@@ -25,7 +24,8 @@ class Sweep:
         grid: The settings.
         seeds: The seeds of each setting.
         measure: What settings were compared by: "va" (validation accuracy), "ra" (test accuracy) or "score".
-        held_out: The share of the training examples that was held out to choose by; 0 if none was.
+        held_out: The share of the training examples that was held out to choose by; 0 if none was, because settings
+            are not chosen by validation accuracy, or because the stream has validation sets of its own.
         rounds: The outcomes of each round, in the order of the grid; more than one round only with halving.
         result: What became of the chosen setting's runs with all training examples, one for each seed.
     """
@@ -65,6 +65,8 @@ class Sweep:
     @property
     def chosen_by(self) -> str:
         """How the setting was chosen, in one sentence."""
+        if self.measure == "va" and not self.held_out:
+            return "Chosen by accuracy on the stream's own validation sets; the result is the test accuracy."
         if self.measure == "va":
             return (
                 f"Chosen by validation accuracy: {100 * self.held_out:g} % of each task's training examples were held "
@@ -104,11 +106,7 @@ class Sweep:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics of the result."""
-        return (
-            ("ra", "la", "bti")
-            if all(isinstance(one, Record | None | Failure) for one in self.result)
-            else ("final_mean",)
-        )
+        return ("final_mean",) if self.measure == "score" else ("ra", "la", "bti")
 
     def table(self) -> Rows:
         """Return all settings as a table, the best first: the settings, mean and deviation over seeds, failed seeds."""

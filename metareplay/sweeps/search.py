@@ -12,6 +12,7 @@ from metareplay._core.checks import whole
 from metareplay.errors import InputError
 from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.own_experiment import Build
+from metareplay.experiments.record import Record
 from metareplay.rl.game_experiment import GameExperiment
 from metareplay.runners import Runner, Threads, Watcher, forget_failures
 from metareplay.runners.runner import SILENT
@@ -83,6 +84,7 @@ def sweep(
             settings = {one.number: one.settings for one in sorted(best, key=lambda one: one.number)}
             if not settings:
                 break
+    share = 0.0 if _has_validation(found) else share
     made = Sweep(name=subject.name, grid=some, seeds=numbers, measure=measure, held_out=share, rounds=found)
     result = work.again(made.best) if measure == "va" else list(made.best.found)
     made.result.extend(result)
@@ -124,6 +126,12 @@ class _Work:
         if isinstance(self.watcher, SweepWatcher):
             self.watcher.round(title, cases, self.folder, measure)
         return list(self.runner.run(experiments, self.folder, keep_going=True, watcher=self.watcher))
+
+
+def _has_validation(found: list[list[Outcome]]) -> bool:
+    """Return whether the streams had validation sets of their own, so that nothing was held out."""
+    records = [record for outcome in found[0] for record in outcome.records]
+    return any(isinstance(record, Record) and "held_out" not in record.stream for record in records)
 
 
 def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:

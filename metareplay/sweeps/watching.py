@@ -1,11 +1,12 @@
 """News of a sweep while it runs: its rounds, and the best setting so far."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from metareplay._core.files import exists
+from metareplay._core.files import names_in
 from metareplay.errors import MetareplayError
 from metareplay.experiments.base import AnyExperiment, BaseRecord
 from metareplay.runners import Watcher
@@ -45,7 +46,6 @@ class SweepWatcher(Watcher):
 
 
 @final
-@dataclass
 class Standing:
     """Find out which setting is the best so far, from the records in a folder.
 
@@ -55,11 +55,13 @@ class Standing:
         measure: What settings are compared by.
     """
 
-    cases: Sequence[Case]
-    folder: Path
-    measure: Measure
-    _found: dict[str, BaseRecord] = field(default_factory=dict)  # records by key
-    _listed: set[str] = field(default_factory=set)  # names of files that have been looked at
+    def __init__(self, cases: Sequence[Case], folder: Path, measure: Measure) -> None:
+        self.cases, self.folder, self.measure = cases, folder, measure
+        self._keys = [[one.key for one in case.experiments] for case in cases]
+        self._kinds = {one.key: one.result for case in cases for one in case.experiments}
+        self._found: dict[str, BaseRecord] = {}  # records by key
+        self._seen: set[str] = set()  # names of files that have been looked at
+        self._best: Outcome | None = None
 
     @property
     def recorded(self) -> set[str]:
@@ -71,22 +73,22 @@ class Standing:
 
         Only files that are new since the last call are read.
         """
-        kinds = {one.key: one.result for case in self.cases for one in case.experiments}
-        for path in self.folder.glob("*.json") if exists(self.folder) else ():
-            key = path.stem.rpartition("-")[2]
-            if path.name in self._listed or key not in kinds:
-                continue
-            self._listed.add(path.name)
-            try:
-                self._found[key] = kinds[key].read(path)
-            except MetareplayError:  # the runner will say so
-                continue
-        return self._best()
+        new = [name for name in names_in(self.folder) if name.endswith(".json") and name not in self._seen]
+        self._seen.update(new)
+        before = len(self._found)
+        for name in new:
+            key = name.removesuffix(".json").rpartition("-")[2]
+            if key in self._kinds:
+                with suppress(MetareplayError):  # a damaged record: the runner will say so
+                    self._found[key] = self._kinds[key].read(self.folder / name)
+        if len(self._found) > before:
+            self._best = self._find_best()
+        return self._best
 
-    def _best(self) -> Outcome | None:
+    def _find_best(self) -> Outcome | None:
         outcomes = []
-        for case in self.cases:
-            found = [self._found.get(one.key) for one in case.experiments]
-            if None not in found:
+        for case, keys in zip(self.cases, self._keys, strict=True):
+            found = [self._found[key] for key in keys if key in self._found]
+            if len(found) == len(keys):
                 outcomes.append(Outcome(case.number, case.settings, tuple(found), self.measure))
         return next((one for one in ranked(outcomes) if one.complete), None)

@@ -170,6 +170,8 @@ def test_a_stream_may_bring_validation_sets_of_its_own(tmp_path: Path) -> None:
         return mr.Online(mr.networks.mlp(4, (5,), 4, seed=seed), lr=lr, seed=seed), Mine()
 
     found = mr.sweep(make, {"lr": [0.1, 0.5]}, seeds=1, folder=tmp_path)
+    assert "own validation sets" in found.chosen_by
+    assert len(names(tmp_path)) == 2  # nothing was held out, so nothing is run again
     assert all(
         record.examples == 4 for one in found.rounds[0] for record in one.records if isinstance(record, mr.Record)
     )
