@@ -154,7 +154,11 @@ class _Pool(Generic[AnyRecord]):
                     worker.connection.send_bytes(given)
         starting = sum(not worker.ready for worker in self._workers.values())
         for _ in range(min(self._jobs - len(self._workers), len(self._todo) - starting)):
-            worker = _Worker[AnyRecord](self._context)
+            try:
+                worker = _Worker[AnyRecord](self._context)
+            except (EOFError, OSError) as error:  # multiprocessing's own server has been killed; it starts a new one
+                self._count_unready(described(error))
+                continue
             self._workers[worker.connection] = worker
 
     def _hear(self, worker: _Worker[AnyRecord]) -> None:
@@ -193,12 +197,7 @@ class _Pool(Generic[AnyRecord]):
         worker.connection.close()
         how, doing = worker.how_it_ended(), worker.doing
         if not worker.ready:
-            self._unready += 1
-            if not how.startswith("killed") or self._unready > LOSSES * self._jobs:
-                raise MetareplayError(
-                    f"a worker process did not start ({how}): put what starts the runs under "
-                    f"`if __name__ == '__main__':`, or run on threads"
-                )
+            self._count_unready(how)
         if doing is None:
             return
         self._losses[doing.key] += 1
@@ -216,6 +215,15 @@ class _Pool(Generic[AnyRecord]):
                 self._work.refuse(doing, MetareplayError(f"{doing.label}: {reason}"))
             failure = Failure.of(doing, reason, "lost")
             self._work.settle(doing, self._work.assignment(doing).fail(failure))
+
+    def _count_unready(self, how: str) -> None:
+        """Raise an error if workers do not start, unless they were killed and may start the next time."""
+        self._unready += 1
+        if how == "exit code 1" or self._unready > LOSSES * self._jobs:
+            raise MetareplayError(
+                f"a worker process did not start ({how}): put what starts the runs under "
+                f"`if __name__ == '__main__':`, or run on threads"
+            )
 
     def _end(self) -> None:
         """Ask all workers to end, and wait until they have saved what they were doing."""

@@ -71,7 +71,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "huge seed": (["run", "--seed", "99999999999999999999"], "seed=99999999999999999999: use a whole number from 0"),
     "folder that is a file": ([*MER, "--records", "file"], "cannot write file/"),
     "folder in a file": ([*MER, "--records", "file/runs"], "cannot write file/runs/"),
-    "fresh in a file": ([*MER, "--records", "file", "--fresh"], "cannot delete file/"),
+    "fresh in a file": ([*MER, "--records", "file", "--fresh"], "cannot write file/"),
     "demo in a file": (["demo", "--out", "file"], "cannot write file/"),
     "demo without tasks": (["demo", "--tasks", "0"], "tasks=0: use a whole number"),
     "data without a command": (["data"], "Missing command"),
