@@ -21,7 +21,7 @@ from metareplay.cli.sweep_view import sweep_view
 from metareplay.engines.choose import check_engine
 from metareplay.environments.registration import need_gymnasium
 from metareplay.errors import InputError, MetareplayError
-from metareplay.experiments import Experiment
+from metareplay.experiments import Experiment, pack
 from metareplay.experiments.names import LEARNERS_BY_NAME, STREAMS_BY_NAME
 from metareplay.learners import LEARNERS, Q_LEARNERS
 from metareplay.paper.best import best
@@ -48,6 +48,7 @@ Retry = Annotated[bool, typer.Option("--retry-failed", help="Run again what has 
 Engine = Annotated[str, typer.Option(help="What does the arithmetic: auto, torch, cpu or cuda.")]
 Kept = Annotated[Path, typer.Option("--records", help="Folder for the records of finished runs.")]
 Out = Annotated[Path, typer.Option(help="Folder for sweep.md, sweep.json and the picture.")]
+Packed = Annotated[Path | None, typer.Option("--pack", help="Also write all records into this file, usually *.jsonl.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -119,6 +120,7 @@ def sweep_stream(
     retry_failed: Retry = False,
     records: Kept = Path("runs"),
     out: Out = Path("sweep"),
+    packed: Packed = None,
     as_json: AsJson = False,
 ) -> None:
     """Try all combinations of some settings; show the best, what made the difference, and the result on test examples.
@@ -142,7 +144,7 @@ def sweep_stream(
     runner = _runner(on, jobs, engine, cores_per_run, gpus_per_run)
     grid = _grid(lists, random, random_seed)
     command = _Command(subject, grid, ["run", learner, stream], _seeds(seed, seeds), runner, engine, retry_failed)
-    command.carry_out(try_all, records, out, published, as_json=as_json)
+    command.carry_out(try_all, records, out, published, packed, as_json=as_json)
 
 
 def sweep_game(
@@ -164,6 +166,7 @@ def sweep_game(
     retry_failed: Retry = False,
     records: Kept = Path("runs"),
     out: Out = Path("sweep"),
+    packed: Packed = None,
     as_json: AsJson = False,
 ) -> None:
     """Try all combinations of some settings of an agent; show the best by their mean final score, and what they change.
@@ -188,7 +191,7 @@ def sweep_game(
     runner = _runner(on, jobs, engine, cores_per_run, gpus_per_run)
     grid = _grid(lists, random, random_seed)
     command = _Command(subject, grid, words, _seeds(seed, seeds), runner, engine, retry_failed)
-    command.carry_out(sweep, records, out, None, as_json=as_json)
+    command.carry_out(sweep, records, out, None, packed, as_json=as_json)
 
 
 @final
@@ -210,6 +213,7 @@ class _Command:
         records: Path,
         out: Path,
         published: dict[str, Any] | None,
+        packed: Path | None,
         *,
         as_json: bool,
     ) -> None:
@@ -226,6 +230,8 @@ class _Command:
             )
         report = Report(found, self._winner(found, records), published)
         report.write(out)
+        if packed is not None:
+            pack(found.records, packed)
         if as_json:
             print_json(report.document())
         else:

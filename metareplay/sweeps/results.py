@@ -8,6 +8,7 @@ from typing import final
 
 from metareplay._core.rows import Rows
 from metareplay.errors import MetareplayError
+from metareplay.experiments.base import BaseRecord
 from metareplay.runners import Failure
 from metareplay.sweeps.grid import Grid, Settings, told
 from metareplay.sweeps.outcome import Found, Outcome, ranked
@@ -63,6 +64,12 @@ class Sweep:
         return tried + [one for one in self.result if isinstance(one, Failure)]
 
     @property
+    def records(self) -> list[BaseRecord]:
+        """The records of all runs, those of the result last."""
+        tried = [one for outcomes in self.rounds for outcome in outcomes for one in outcome.records]
+        return tried + [one for one in self.result if isinstance(one, BaseRecord)]
+
+    @property
     def chosen_by(self) -> str:
         """How the setting was chosen, in one sentence."""
         if self.measure == "va" and not self.held_out:
@@ -101,7 +108,7 @@ class Sweep:
         Args:
             metric: "ra", "la", "bti" or "fti"; "final_mean" for games.
         """
-        return [float(getattr(one, metric)) for one in self.result if one is not None and not isinstance(one, Failure)]
+        return [float(getattr(one, metric)) for one in self.result if isinstance(one, BaseRecord)]
 
     @property
     def metrics(self) -> tuple[str, ...]:

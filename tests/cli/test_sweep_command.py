@@ -78,6 +78,15 @@ def test_the_paper_s_grid(call: Call) -> None:
     assert document["published"]["settings"] == {"lr": 0.1, "k": 6}
 
 
+def test_packed_records_are_found_again(call: Call) -> None:
+    words = ["online", "rotations", "--lr", "0.01,0.1"]
+    assert small(call, *words, "--pack", "packed/all.jsonl").code == 0
+    assert len(Path("packed/all.jsonl").read_text().splitlines()) == 2 * 2 + 2
+    again = small(call, *words, "--records", "packed")
+    assert "4 of 4 runs are in packed already" in again.err
+    assert records(Path("packed")) == {"all.jsonl"}
+
+
 def test_choosing_by_test_accuracy_is_labelled(call: Call) -> None:
     answer = small(call, "online", "--lr", "0.01,0.1", "--select", "test")
     assert answer.code == 0, answer.err
