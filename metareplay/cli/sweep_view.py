@@ -68,6 +68,7 @@ class SweepView(SweepWatcher):
         self._ended, self._failed = set[str](), set[str]()
         self._shares: dict[str, float] = {}  # how much is done of each run that is under way
         self._done_work = 0.0  # since the round began
+        self._flown = 0.0  # how much is done of runs that advance together
 
     def round(self, title: str, cases: Sequence[Case], folder: Path, measure: Measure) -> None:
         """Begin to count the runs of a round."""
@@ -82,7 +83,7 @@ class SweepView(SweepWatcher):
         if self._standing is not None:
             self._failed = set(failures(self._standing.folder, self._work)) - due
         self._ended = self._work.keys() - due - self._failed
-        self._began = time.monotonic()
+        self._began, self._flown = time.monotonic(), 0.0
         self._bars.begin(experiments)
 
     def step(self, experiment: AnyExperiment, progress: Progress, tasks: int) -> None:
@@ -92,6 +93,7 @@ class SweepView(SweepWatcher):
 
     def together(self, count: int, seen: int, total: int) -> None:
         """Move the bar of runs that advance together."""
+        self._flown = seen / total
         self._bars.together(count, seen, total)
 
     def end(self, experiment: AnyExperiment, finished: bool) -> None:
@@ -141,6 +143,8 @@ class SweepView(SweepWatcher):
         took = time.monotonic() - self._began
         under_way = sum(share * self._work.get(key, 0.0) for key, share in list(self._shares.items()))
         done, left = self._done_work + under_way, sum(self._work[key] for key in self._left()) - under_way
+        if self._flown:
+            done, left = self._flown, 1.0 - self._flown
         if took < SURE or done <= 0 or left <= 0:
             return ""
         return f"; about {duration(took * left / done)} left"

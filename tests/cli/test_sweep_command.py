@@ -184,6 +184,9 @@ def test_the_live_view_counts_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     Failure.of(experiments[0], "it was bad before").write(tmp_path)
     view.begin(experiments[1:])
     assert view.lines() == ["online on rotations, settings: 0 done, 0 running, 1 failed, 3 left"]
+    now[0] = 60.0
+    view.together(3, 5, 20)  # a fleet has come a quarter of the way
+    assert view.lines()[0].endswith("3 left; about 1 min 30 s left")
 
 
 def test_the_live_view_shows_the_best_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
