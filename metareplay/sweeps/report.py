@@ -86,7 +86,11 @@ class Report:
         """Return the report as a page of Markdown."""
         sweep = self.sweep
         size = f"{len(sweep.grid)} settings" + (f" of {sweep.grid.whole}, sampled" if sweep.grid.sampled else "")
-        parts = [f"# Sweep: {sweep.name}", f"{size}, {_seeds(len(sweep.seeds))} each.", "\n".join(self._bullets())]
+        parts = [
+            f"# Sweep: {sweep.name}",
+            f"{size}, {_seeds(len(sweep.seeds))} each.",
+            "\n".join(f"- {line}" for line in self.lines()),
+        ]
         if self.command is not None:
             parts += ["The chosen setting again:", f"```sh\n{self.command}\n```"]
         heads, cells = ranking_cells(sweep, SHOWN)
@@ -108,14 +112,11 @@ class Report:
         write_text(folder / "sweep.json", json.dumps(self.document(), indent=1) + "\n")
         write_text(folder / "sweep.md", self.markdown())
 
-    def _bullets(self) -> list[str]:
-        return [f"- {line}" for line in self.lines()]
-
     def _published(self) -> tuple[int, Outcome] | None:
         """Return the paper's best setting with its rank, counted from 1; None if it is not among ours."""
         if self.published is None:
             return None
-        wanted = {name: self.published[name] for name in self.sweep.grid.fields if name in self.published}
+        wanted = {name: self.published[name] for name in self.sweep.grid.values if name in self.published}
         for rank, one in enumerate(self.sweep.ranking, 1):
             if all(one.settings[name] == value for name, value in wanted.items()):
                 return rank, one
@@ -132,9 +133,11 @@ class Report:
         return [f"The paper's best setting ({words}) is number {rank} of {len(self.sweep.ranking)} here, with {score}."]
 
     def _published_document(self) -> dict[str, Any] | None:
+        if self.published is None:
+            return None
         found = self._published()
-        rank = {} if found is None else {"rank": found[0], **_plain(found[1])}
-        return None if self.published is None else {"settings": self.published} | rank
+        rank = {} if found is None else {"rank": found[0], "mean": found[1].mean, "std": found[1].std}
+        return {"settings": self.published} | rank
 
 
 def ranking_cells(sweep: Sweep, most: int) -> tuple[list[str], list[list[str]]]:

@@ -294,3 +294,10 @@ def test_the_paper_s_setting_is_found_among_ours(tmp_path: Path) -> None:
     rank = [one.settings for one in found.ranking].index({"lr": 0.1, "k": 3}) + 1
     for setting, says in (({"lr": 0.1, "k": 3}, f"number {rank} of 4 here"), ({"lr": 0.5}, "is not among these")):
         assert any(says in line for line in Report(found, published=setting).lines())
+    there = Report(found, published={"lr": 0.1, "k": 3, "s": 5}).document()["published"]
+    assert there == {
+        "settings": {"lr": 0.1, "k": 3, "s": 5},
+        "rank": rank,
+        "mean": found.ranking[rank - 1].mean,
+        "std": None,
+    }
