@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from inspect import signature
 from pathlib import Path
 from typing import Any, final, get_args
@@ -118,7 +118,8 @@ class Experiment(BaseExperiment[Record]):
         kind, stream = find_learner(self.learner), self._whole_stream()
         learned = self._learned(stream)
         given = self._given(kind, stream.tasks) | {"seed": self.seed, "engine": self.engine}
-        values = {one.name: given.get(one.name, _default(one)) for one in fields(kind) if one.name != "model"}
+        options = [one for one in fields(kind) if one.name != "model"]
+        values = {one.name: given[one.name] if one.name in given else _default(one) for one in options}
         types = option_types(kind)
         settings = plain_settings(kind, {name: checked(name, types[name], value) for name, value in values.items()})
         return Identity(
@@ -128,7 +129,7 @@ class Experiment(BaseExperiment[Record]):
             stream=learned.settings(),
             alignment=self.alignment,
             past=self.past if self.alignment else "before",
-            full_matrix=Accuracies(learned.tasks, self.full_matrix).more_than_needed,
+            full_matrix=_more_than_needed(learned.tasks, self.full_matrix),
             training=self.training,
         )
 
@@ -217,11 +218,11 @@ class Experiment(BaseExperiment[Record]):
     def _memory(self, learner: type[Learner], tasks: int) -> Memory:
         """Make the memory that was named, or one of the learner's default kind."""
         if self.memory_kind is None:
-            [default] = [one for one in fields(learner) if one.name == "memory"]
-            kind: Callable[..., Memory] = type(_default(default))
+            known: Any = learner
+            kind = _usual_memory(known)
         else:
             kind = find("memory kind", self.memory_kind, MEMORIES_BY_NAME)
-        needs = {"tasks": tasks} if "tasks" in signature(kind).parameters else {}
+        needs = {"tasks": tasks} if "tasks" in _parameters(kind) else {}
         return kind(self.memory, **needs)
 
 
@@ -235,6 +236,25 @@ def part_of(stream: Stream, *, held_out: float = 0.0, first_tasks: int | None = 
     """
     shown = stream if first_tasks is None else FirstTasks(stream, first_tasks)
     return shown if held_out == 0 else HeldOut(shown, held_out)
+
+
+@cache
+def _more_than_needed(tasks: int, full_matrix: bool) -> bool:
+    """Return whether a run measures more accuracies than the metrics need."""
+    return Accuracies(tasks, full_matrix).more_than_needed
+
+
+@cache
+def _usual_memory(learner: Any) -> Callable[..., Memory]:
+    """Return the kind of memory that a learner has if none is named."""
+    [default] = [one for one in fields(learner) if one.name == "memory"]
+    return type(_default(default))
+
+
+@cache
+def _parameters(kind: Callable[..., Memory]) -> frozenset[str]:
+    """Return the names of what a memory is made with."""
+    return frozenset(signature(kind).parameters)
 
 
 def _has_memory(kind: type[Learner]) -> bool:

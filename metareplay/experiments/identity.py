@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, final
 
 from torch import nn
@@ -77,7 +78,7 @@ class Identity:
             built_by=built_by,
         )
 
-    @property
+    @cached_property
     def key(self) -> str:
         """A short hash of everything that the identity says."""
         settings = {name: value for name, value in self.settings.items() if name != "engine"}
