@@ -19,7 +19,7 @@ from metareplay._core.table import Table
 from metareplay._version import __version__
 from metareplay.engines import Objective, Supervised
 from metareplay.errors import CheckpointError, DataError, InputError, MetareplayError, NonFiniteError
-from metareplay.experiments import Metrics, Progress, Record, Run, run
+from metareplay.experiments import Metrics, Progress, Record, Rows, Run, records, run
 from metareplay.learners import (
     DQN,
     DQNMER,
@@ -44,7 +44,8 @@ from metareplay.memories import Memory, Recent, Reservoir, Ring, Sampler
 from metareplay.streams import ManyPermutations, Omniglot, OwnStream, Permutations, Rotations, Stream
 
 if TYPE_CHECKING:
-    from metareplay import environments, rl
+    from metareplay import environments, rl, runners
+    from metareplay.sweeps import Grid, Sweep, sweep
 
 __all__ = [
     "DQN",
@@ -58,6 +59,7 @@ __all__ = [
     "DataError",
     "Draws",
     "ERTasks",
+    "Grid",
     "Independent",
     "InputError",
     "Learner",
@@ -84,10 +86,12 @@ __all__ = [
     "Reservoir",
     "Ring",
     "Rotations",
+    "Rows",
     "Run",
     "Sampler",
     "Stream",
     "Supervised",
+    "Sweep",
     "Table",
     "TableLearner",
     "TaskInput",
@@ -96,14 +100,25 @@ __all__ = [
     "environments",
     "load",
     "networks",
+    "records",
     "rl",
     "run",
+    "runners",
     "streams",
+    "sweep",
 ]
 
 
+_LATER = {  # names that are imported when they are first asked for, because of what they bring along
+    **dict.fromkeys(("environments", "rl", "runners"), ""),
+    **dict.fromkeys(("Grid", "Sweep", "sweep"), "sweeps"),
+}
+
+
 def __getattr__(name: str) -> Any:
-    """Import a package when it is first asked for, if it brings Gymnasium along."""
-    if name not in ("environments", "rl"):
+    """Import a package when it is first asked for, if it brings Gymnasium or the runners along."""
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"{__name__}.{name}")
+    if not _LATER[name]:
+        return import_module(f"{__name__}.{name}")
+    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)

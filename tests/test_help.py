@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 import metareplay
-from metareplay import data, engines, environments, experiments, learners, memories, networks, runners, streams
+from metareplay import data, engines, environments, experiments, learners, memories, networks, runners, streams, sweeps
 from metareplay.cli.options import documented
 
-PACKAGES = (metareplay, data, engines, environments, experiments, learners, memories, networks, runners, streams)
+PACKAGES = (
+    *(metareplay, data, engines, environments, experiments, learners, memories, networks, runners, streams, sweeps),
+)
 CALLABLE = {
     f"{thing.__module__}.{thing.__qualname__}": thing
     for package in PACKAGES

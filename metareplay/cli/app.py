@@ -13,6 +13,7 @@ from metareplay.cli.demo import demo
 from metareplay.cli.paper import paper
 from metareplay.cli.play import play
 from metareplay.cli.run import run_command
+from metareplay.cli.sweep import sweep_command
 from metareplay.errors import MetareplayError
 
 INTERRUPTED = 130  # the exit code of a command that Ctrl-C stopped: typer's own
@@ -37,6 +38,7 @@ def make_app(words: list[str]) -> typer.Typer:
         rich_markup_mode=None,
     )
     app.command("run")(run_command(words))
+    app.command("sweep")(sweep_command(words))
     for command in (demo, paper, bench, play):
         app.command()(command)
     app.add_typer(data_app, name="data")

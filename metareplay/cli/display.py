@@ -93,3 +93,19 @@ def bench_table(sheet: Sheet) -> Table:
     for cells in sheet.cells():
         rows.add_row(*cells)
     return rows
+
+
+def text_rows(title: str, heads: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:
+    """Draw a table of texts, the first column on the left and the others on the right.
+
+    Args:
+        title: The title of the table.
+        heads: The heads of the columns.
+        cells: The rows.
+    """
+    rows = Table(title=title, title_justify="left")
+    for number, head in enumerate(heads):
+        rows.add_column(head, justify="right" if number else "left", no_wrap=True)
+    for row in cells:
+        rows.add_row(*row)
+    return rows

@@ -22,15 +22,20 @@ def bars(console: Console) -> Iterator[Watcher]:
     columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     hidden = not console.is_terminal
     with RichProgress("{task.description}", *columns, console=console, transient=True, disable=hidden) as progress:
-        yield _Bars(progress)
+        yield Bars(progress)
 
 
 @final
-class _Bars(Watcher):
-    """Draw one bar for all runs and one for each run that is under way."""
+class Bars(Watcher):
+    """Draw one bar for all runs and one for each run that is under way.
 
-    def __init__(self, progress: RichProgress) -> None:
-        self._progress = progress
+    Args:
+        progress: Draws them.
+        with_all: Whether to draw the bar for all runs.
+    """
+
+    def __init__(self, progress: RichProgress, with_all: bool = True) -> None:
+        self._progress, self._with_all = progress, with_all
         self._bars: dict[int, TaskID] = {}  # by run
         self._all: TaskID | None = None
         self._together: TaskID | None = None
@@ -45,7 +50,7 @@ class _Bars(Watcher):
             self._progress.remove_task(self._together)
             self._together = None
         total = sum(one.work for one in experiments)
-        self._all = self._progress.add_task(self._text(), total=total, visible=self._count > 1)
+        self._all = self._progress.add_task(self._text(), total=total, visible=self._with_all and self._count > 1)
 
     def step(self, experiment: AnyExperiment, progress: Progress, tasks: int) -> None:
         """Move the bar of one run."""

@@ -39,6 +39,7 @@ OWN = re.compile(r"[^:-][^:]*:[A-Za-z_]\w*")  # path/to/file.py:Class, or module
 FLAGS = (  # options that take no value
     *("--full-matrix", "--training", "--alignment", "--fresh", "--json"),
     *("--quick", "--published", "--double", "--no-double"),
+    *("--paper", "--retry-failed"),
 )
 SAMPLES = 5  # past examples that each is compared with: the paper's number
 
@@ -49,18 +50,23 @@ def run_command(words: list[str]) -> Callable[..., None]:
     Args:
         words: What was typed.
     """
-    if set(_named(words)) & {*AGENTS_BY_NAME, *GAMES}:
-        return _with_options(run_game, learner_options(Q_LEARNERS))
-    return _with_options(run, learner_options((*_own_learner(words), *LEARNERS)))
+    if set(named(words, "run")) & {*AGENTS_BY_NAME, *GAMES}:
+        return with_options(run_game, learner_options(Q_LEARNERS))
+    return with_options(run, learner_options((*own_learner(words, "run"), *LEARNERS)))
 
 
-def _with_options(function: Callable[..., None], options: list[inspect.Parameter]) -> Callable[..., None]:
-    """Return a command with the parameters of a function, and with those options that it takes as keywords."""
+def with_options(function: Callable[..., None], options: list[inspect.Parameter]) -> Callable[..., None]:
+    """Return a command with the parameters of a function, and with those options that it takes as keywords.
+
+    Args:
+        function: The command without these options.
+        options: The options.
+    """
     taken = inspect.signature(function).parameters
     for option in options:
         if option.name in taken:
             raise MetareplayError(
-                f"the learner's option {option.name!r} has the name of an option of run: rename the field"
+                f"the learner's option {option.name!r} has the name of an option of the command: rename the field"
             )
     fixed = [one for one in taken.values() if one.kind is not one.VAR_KEYWORD]
 
@@ -74,14 +80,24 @@ def _with_options(function: Callable[..., None], options: list[inspect.Parameter
     return command
 
 
-def _own_learner(words: list[str]) -> list[type[Learner]]:
-    """Find the user's own learner among the words of a `run` command; none if there is none."""
-    return [find_learner(word) for word in _named(words) if OWN.fullmatch(word)][:1]
+def own_learner(words: list[str], command: str) -> list[type[Learner]]:
+    """Find the user's own learner among the words of a command; none if there is none.
+
+    Args:
+        words: What was typed.
+        command: The command.
+    """
+    return [find_learner(word) for word in named(words, command) if OWN.fullmatch(word)][:1]
 
 
-def _named(words: list[str]) -> list[str]:
-    """Return what the words of a `run` command name: all of them but options and their values."""
-    pairs = pairwise(words) if words[:1] == ["run"] else []
+def named(words: list[str], command: str) -> list[str]:
+    """Return what the words of a command name: all of them but options and their values; none for another command.
+
+    Args:
+        words: What was typed.
+        command: The command.
+    """
+    pairs = pairwise(words) if words[:1] == [command] else []
     return [
         word
         for before, word in pairs

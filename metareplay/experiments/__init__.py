@@ -1,11 +1,14 @@
 """Experiments: a learner, a stream, a training loop, and the record of the results."""
 
+from metareplay._core.rows import Rows
 from metareplay.experiments.alignment import Alignment
 from metareplay.experiments.base import AnyExperiment, BaseExperiment, BaseRecord, BaseRun, Progress
 from metareplay.experiments.experiment import Experiment
+from metareplay.experiments.folder import records
 from metareplay.experiments.identity import Identity
 from metareplay.experiments.loop import Run, run
 from metareplay.experiments.metrics import Metrics
+from metareplay.experiments.own_experiment import OwnExperiment
 from metareplay.experiments.record import Record
 from metareplay.experiments.store import Records, pack, unpack
 
@@ -18,11 +21,14 @@ __all__ = [
     "Experiment",
     "Identity",
     "Metrics",
+    "OwnExperiment",
     "Progress",
     "Record",
     "Records",
+    "Rows",
     "Run",
     "pack",
+    "records",
     "run",
     "unpack",
 ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from inspect import signature
 from pathlib import Path
 from typing import Any, final, get_args
@@ -27,7 +27,7 @@ from metareplay.learners import Learner
 from metareplay.learners.predictor import checked, option_types
 from metareplay.learners.table_learner import plain_settings
 from metareplay.memories import Memory
-from metareplay.streams import Stream
+from metareplay.streams import FirstTasks, HeldOut, Stream
 
 NOT_OPTIONS = {"model", "memory", "engine", "seed"}  # fields of a learner that an experiment sets by itself
 FREE = {"lr", "strength", "clip"}  # options whose values may differ between runs that take steps together
@@ -58,6 +58,10 @@ class Experiment(BaseExperiment[Record]):
         training: Measure at the end how much of each task's training examples is retained, too.
         alignment: How many past examples each example's gradient is compared with; 0 for none.
         past: When the gradients of the past examples are taken: "before" or "after" the example is learned.
+        held_out: The share of each task's training examples that is not learned but measured at the end, to choose
+            settings by; 0 to learn all of them.
+        first_tasks: Stop after this many tasks of the stream; None to learn all of them. Memory and network are those
+            of the whole stream.
     """
 
     learner: str = "mer"
@@ -78,6 +82,8 @@ class Experiment(BaseExperiment[Record]):
     training: bool = False
     alignment: int = 0
     past: Moment = "before"
+    held_out: float = 0.0
+    first_tasks: int | None = None
 
     def start(self, checkpoint: Path | None = None) -> Run:
         """Build the run, without computing anything yet.
@@ -98,30 +104,32 @@ class Experiment(BaseExperiment[Record]):
 
     def build(self) -> tuple[Learner, Stream]:
         """Build the learner with its first weights, and the stream."""
-        kind, stream = find_learner(self.learner), self._stream()
+        kind, stream = find_learner(self.learner), self._whole_stream()
         check_engine(self.engine)
         if self.engine == "cuda":
             check_gpu()
         given = self._given(kind, stream.tasks)
         model = self._recipe(kind, stream).make(self.seed).to("cuda" if self.engine == "cuda" else "cpu")
-        return kind(model, seed=self.seed, engine=self.engine, **given), stream
+        return kind(model, seed=self.seed, engine=self.engine, **given), self._learned(stream)
 
     @cached_property
     def identity(self) -> Identity:
         """What will be run, derived without building it."""
-        kind, stream = find_learner(self.learner), self._stream()
+        kind, stream = find_learner(self.learner), self._whole_stream()
+        learned = self._learned(stream)
         given = self._given(kind, stream.tasks) | {"seed": self.seed, "engine": self.engine}
-        values = {one.name: given.get(one.name, _default(one)) for one in fields(kind) if one.name != "model"}
+        options = [one for one in fields(kind) if one.name != "model"]
+        values = {one.name: given[one.name] if one.name in given else _default(one) for one in options}
         types = option_types(kind)
         settings = plain_settings(kind, {name: checked(name, types[name], value) for name, value in values.items()})
         return Identity(
             learner=kind.__name__,
             settings=settings,
             model=description(self._recipe(kind, stream)),
-            stream=stream.settings(),
+            stream=learned.settings(),
             alignment=self.alignment,
             past=self.past if self.alignment else "before",
-            full_matrix=Accuracies(stream.tasks, self.full_matrix).more_than_needed,
+            full_matrix=_more_than_needed(learned.tasks, self.full_matrix),
             training=self.training,
         )
 
@@ -133,7 +141,7 @@ class Experiment(BaseExperiment[Record]):
     @property
     def work(self) -> float:
         """An estimate of the cost of the run, in SGD steps on one example; it predicts the time left."""
-        stream, settings, about = self._stream(), self.identity.settings, self._benchmark
+        stream, settings, about = self._learned(self._whole_stream()), self.identity.settings, self._benchmark
         rows, total = stream.tasks if self.full_matrix else 4, stream.total or 0
         tested = rows * stream.tasks * (self.test_examples or about.tests) + (total if self.training else 0)
         return about.step * (find_learner(self.learner).work_per_example(settings) * total + 0.2 * tested)
@@ -184,7 +192,11 @@ class Experiment(BaseExperiment[Record]):
     def _benchmark(self) -> Benchmark:
         return BENCHMARKS[find("stream", self.stream, STREAMS_BY_NAME)]
 
-    def _stream(self) -> Stream:
+    def _learned(self, stream: Stream) -> Stream:
+        """Return what is learned of the whole stream."""
+        return part_of(stream, held_out=self.held_out, first_tasks=self.first_tasks)
+
+    def _whole_stream(self) -> Stream:
         make, about = find("stream", self.stream, STREAMS_BY_NAME), self._benchmark
         check_options(f"the stream {self.stream}", self.stream_options, about.stream_options)
         if self.images is not None and not about.images:
@@ -206,12 +218,43 @@ class Experiment(BaseExperiment[Record]):
     def _memory(self, learner: type[Learner], tasks: int) -> Memory:
         """Make the memory that was named, or one of the learner's default kind."""
         if self.memory_kind is None:
-            [default] = [one for one in fields(learner) if one.name == "memory"]
-            kind: Callable[..., Memory] = type(_default(default))
+            known: Any = learner
+            kind = _usual_memory(known)
         else:
             kind = find("memory kind", self.memory_kind, MEMORIES_BY_NAME)
-        needs = {"tasks": tasks} if "tasks" in signature(kind).parameters else {}
+        needs = {"tasks": tasks} if "tasks" in _parameters(kind) else {}
         return kind(self.memory, **needs)
+
+
+def part_of(stream: Stream, *, held_out: float = 0.0, first_tasks: int | None = None) -> Stream:
+    """Return a stream without the examples that are held out and without the tasks that come after the first ones.
+
+    Args:
+        stream: The whole stream.
+        held_out: The share of each task's training examples that is held out; 0 for none.
+        first_tasks: How many tasks to show; None for all of them.
+    """
+    shown = stream if first_tasks is None else FirstTasks(stream, first_tasks)
+    return shown if held_out == 0 else HeldOut(shown, held_out)
+
+
+@cache
+def _more_than_needed(tasks: int, full_matrix: bool) -> bool:
+    """Return whether a run measures more accuracies than the metrics need."""
+    return Accuracies(tasks, full_matrix).more_than_needed
+
+
+@cache
+def _usual_memory(learner: Any) -> Callable[..., Memory]:
+    """Return the kind of memory that a learner has if none is named."""
+    [default] = [one for one in fields(learner) if one.name == "memory"]
+    return type(_default(default))
+
+
+@cache
+def _parameters(kind: Callable[..., Memory]) -> frozenset[str]:
+    """Return the names of what a memory is made with."""
+    return frozenset(signature(kind).parameters)
 
 
 def _has_memory(kind: type[Learner]) -> bool:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, final
 
 from torch import nn
@@ -30,6 +31,7 @@ class Identity:
         past: When the past gradients are taken.
         full_matrix: Whether more accuracies are measured than the metrics need.
         training: Whether accuracies on training examples are measured at the end.
+        built_by: The name of a user's own function that built the run, and the settings that it was given.
     """
 
     learner: str
@@ -40,6 +42,7 @@ class Identity:
     past: Moment = "before"
     full_matrix: bool = False
     training: bool = False
+    built_by: dict[str, Any] | None = None
 
     @staticmethod
     def of(
@@ -50,6 +53,7 @@ class Identity:
         past: Moment = "before",
         full_matrix: bool = False,
         training: bool = False,
+        built_by: dict[str, Any] | None = None,
     ) -> "Identity":
         """Describe the run of a learner on a stream.
 
@@ -60,6 +64,7 @@ class Identity:
             past: When the past gradients are taken.
             full_matrix: Whether more accuracies are measured than the metrics need.
             training: Whether accuracies on training examples are measured at the end.
+            built_by: The name of a user's own function that built the run, and the settings that it was given.
         """
         return Identity(
             learner=type(learner).__name__,
@@ -70,9 +75,10 @@ class Identity:
             past=past,
             full_matrix=full_matrix,
             training=training,
+            built_by=built_by,
         )
 
-    @property
+    @cached_property
     def key(self) -> str:
         """A short hash of everything that the identity says."""
         settings = {name: value for name, value in self.settings.items() if name != "engine"}
@@ -82,6 +88,7 @@ class Identity:
             what.append({"alignment": self.alignment, **when})
         what += ["full matrix"] if self.full_matrix else []
         what += ["training accuracy"] if self.training else []
+        what += [{"built by": self.built_by}] if self.built_by is not None else []
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 

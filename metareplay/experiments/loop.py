@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal, final
+from typing import Any, Literal, final
 
 from metareplay._core.columns import Columns
 from metareplay._core.files import exists
@@ -72,6 +72,7 @@ class Run(BaseRun[Record]):
         alignment: How many past examples each example's gradient is compared with; 0 for none.
         past: When the gradients of the past examples are taken: "before" or "after" the example is learned.
         checkpoint: Save the run at this path from time to time, and continue from there if the file exists.
+        built_by: The name of a user's own function that built the run, and the settings that it was given.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Run(BaseRun[Record]):
         alignment: int = 0,
         past: Moment = "before",
         checkpoint: str | Path | None = None,
+        built_by: dict[str, Any] | None = None,
     ) -> None:
         self.learner, self.stream = learner, stream
         self.path = Path(checkpoint) if checkpoint is not None else None
@@ -98,8 +100,10 @@ class Run(BaseRun[Record]):
             past=past if alignment else "before",
             full_matrix=self.measured.more_than_needed,
             training=training,
+            built_by=built_by,
         )
         self._retained: list[float] = []  # accuracy on the training examples of each task, measured at the end
+        self._held_out: list[float] = []  # accuracy on the validation examples of each task, measured at the end
         self._size = 16  # examples to learn before progress is reported again
         self._finished = 0  # tasks whose last example was learned
         self._seconds = {"learn": 0.0, "evaluate": 0.0}
@@ -148,7 +152,9 @@ class Run(BaseRun[Record]):
         if self._finished < self.stream.tasks:
             yield from self._finish_task()
         if self.identity.training:
-            yield from self._measure_training()
+            yield from self._measure(self._retained, self.stream.train)
+        if self.stream.has_validation:
+            yield from self._measure(self._held_out, self.stream.validation)
         self.save()
 
     def record(self) -> Record:
@@ -163,6 +169,7 @@ class Run(BaseRun[Record]):
             seconds=self._seconds,
             alignment=self.alignment.summary() if self.alignment else None,
             training=self._retained if self.identity.training else None,
+            held_out=self._held_out if self.stream.has_validation else None,
         )
 
     def _learn(self, chunk: Chunk) -> Iterator[None]:
@@ -215,11 +222,11 @@ class Run(BaseRun[Record]):
             yield self._progress("evaluating")
             self.measured.values[self._finished, task] = self._accuracy(self.stream.test, task)
 
-    def _measure_training(self) -> Iterator[Progress]:
-        """Measure what is still missing of the accuracies on training examples."""
-        for task in range(len(self._retained), self.stream.tasks):
+    def _measure(self, found: list[float], examples_of: Callable[[int], Examples]) -> Iterator[Progress]:
+        """Measure what is still missing of the accuracies on some examples of each task."""
+        for task in range(len(found), self.stream.tasks):
             yield self._progress("evaluating")
-            self._retained.append(self._accuracy(self.stream.train, task))
+            found.append(self._accuracy(examples_of, task))
 
     def _accuracy(self, examples_of: Callable[[int], Examples], task: int) -> float:
         """Return the accuracy on some examples of a task, in percent."""
@@ -253,6 +260,8 @@ class Run(BaseRun[Record]):
             }
             if self.identity.training:
                 state["training"] = self._retained
+            if self._held_out:
+                state["held_out"] = self._held_out
             products = {"products": self.alignment.products()} if self.alignment else {}
             checkpoints.save(self.learner, self.path, {"run": state, "settings": self._settings()}, products)
 
@@ -261,7 +270,7 @@ class Run(BaseRun[Record]):
         state = extra["run"]
         self.measured.restore(state["accuracy"])
         self._finished, self._seconds = state["finished"], dict(state["seconds"])
-        self._retained = list(state.get("training", []))
+        self._retained, self._held_out = list(state.get("training", [])), list(state.get("held_out", []))
         if self.alignment is not None:
             self.alignment.restore(measured["products"])
 

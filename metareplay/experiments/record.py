@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from metareplay._version import __version__
 from metareplay.experiments.base import FORMAT, BaseRecord, check_format
 from metareplay.experiments.identity import Identity
 from metareplay.experiments.metrics import Matrix, Metrics, needed
+
+ADDED: Final = ("training", "held_out", "built_by")  # fields that are not written if they are None
 
 
 @final
@@ -40,6 +42,8 @@ class Record(BaseRecord):
         date: When the run ended.
         alignment: Dot products of gradients, from `Alignment.summary`; None if they were not measured.
         training: The accuracy on each task's training examples at the end, in percent; None if it was not measured.
+        held_out: The accuracy on each task's validation examples at the end, in percent; None if it has none.
+        built_by: The name of a user's own function that built the run, and the settings that it was given.
     """
 
     kind: ClassVar[str] = "run"
@@ -58,6 +62,8 @@ class Record(BaseRecord):
     date: str
     alignment: dict[str, Any] | None = None
     training: list[float] | None = None
+    held_out: list[float] | None = None
+    built_by: dict[str, Any] | None = None
 
     @staticmethod
     def of(
@@ -71,6 +77,7 @@ class Record(BaseRecord):
         seconds: dict[str, float],
         alignment: dict[str, Any] | None = None,
         training: list[float] | None = None,
+        held_out: list[float] | None = None,
     ) -> "Record":
         """Make the record of a run that has finished now.
 
@@ -84,6 +91,7 @@ class Record(BaseRecord):
             seconds: The time spent on learning and on evaluating.
             alignment: Dot products of gradients, from `Alignment.summary`; None if they were not measured.
             training: The accuracy on each task's training examples at the end; None if it was not measured.
+            held_out: The accuracy on each task's validation examples at the end; None if it has none.
         """
         return Record(
             learner=identity.learner,
@@ -100,6 +108,8 @@ class Record(BaseRecord):
             date=now(),
             alignment=alignment,
             training=None if training is None else list(training),
+            held_out=None if held_out is None else list(held_out),
+            built_by=identity.built_by,
         )
 
     @property
@@ -135,6 +145,11 @@ class Record(BaseRecord):
         return math.nan if self.training is None else float(np.mean(self.training))
 
     @property
+    def va(self) -> float:
+        """Validation accuracy: mean over tasks at the end, on examples that were held out; NaN if there are none."""
+        return math.nan if self.held_out is None else float(np.mean(self.held_out))
+
+    @property
     def dot(self) -> float:
         """The mean dot product of an example's gradient with past ones; NaN if it was not measured."""
         found = self.alignment["mean"] if self.alignment else None
@@ -153,6 +168,7 @@ class Record(BaseRecord):
             past=compared.get("past", "before"),
             full_matrix=more_than_needed(self.accuracy),
             training=self.training is not None,
+            built_by=self.built_by,
         )
 
     @property
@@ -177,8 +193,9 @@ class Record(BaseRecord):
         """
         metrics = {name: _number(value) for name, value in asdict(self.metrics).items()}
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
-        if self.training is None:  # as in earlier records
-            del parts["training"]
+        for name in ADDED:
+            if parts[name] is None:  # as in earlier records
+                del parts[name]
         if compact and np.array_equal(~np.isnan(self.accuracy), needed(self.accuracy.shape[1])):
             parts["accuracy"] = {name: values.round(9).tolist() for name, values in _ends(self.accuracy).items()}
         else:
@@ -189,7 +206,7 @@ class Record(BaseRecord):
     def from_json(cls, parts: dict[str, Any]) -> "Record":
         """Make a record from what `to_json` returned."""
         check_format(parts, cls.kind)
-        parts = {"alignment": None, "training": None} | parts  # which earlier records do not have
+        parts = {"alignment": None, **dict.fromkeys(ADDED)} | parts  # which earlier records do not have
         kept = {f.name: parts[f.name] for f in fields(Record)}
         return Record(**kept | {"accuracy": _matrix(parts["accuracy"])})
 

@@ -2,22 +2,29 @@
 
 import json
 import logging
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, final
 
-from metareplay._core.files import write_atomically
+from metareplay._core.files import names_in, write_atomically
 from metareplay.errors import MetareplayError
 from metareplay.experiments.base import AnyRecord, BaseRecord, kind_of
 
 logger = logging.getLogger("metareplay")
 
 
+_KEY = re.compile(rb'\{"format": \d+, "key": "(\w+)"')  # how a packed record begins
+_UNREADABLE = (MetareplayError, AttributeError, KeyError, TypeError, ValueError)
+
+
 @final
 class Records(Generic[AnyRecord]):
     """Find records of one kind in a folder: in one JSON file per record, or in .jsonl files with one record per line.
 
-    A file that cannot be read, because it is damaged or from another version, is named in a warning and left alone.
+    A record is read when it is asked for. What cannot be read, because it is damaged or from another version, is named
+    in a warning and left alone.
 
     Args:
         folder: The folder with the records.
@@ -26,10 +33,23 @@ class Records(Generic[AnyRecord]):
 
     def __init__(self, folder: Path, kind: type[AnyRecord]) -> None:
         self._kind = kind
-        self._files = {path.stem.rpartition("-")[2]: path for path in sorted(folder.glob("*.json"))}
         self._known: dict[str, AnyRecord] = {}
-        for path in sorted(folder.glob("*.jsonl")):
-            self._known |= {record.key: record for record in unpack(path, kind)}
+        names = sorted(name for name in names_in(folder) if not name.startswith("."))
+        self._files = {
+            name.removesuffix(".json").rpartition("-")[2]: folder / name for name in names if name.endswith(".json")
+        }
+        self._lines: dict[str, list[_Line]] = {}
+        for name in names:
+            if name.endswith(".jsonl"):
+                for line in _lines(folder / name):
+                    key = line.key
+                    if key is not None:
+                        self._lines.setdefault(key, []).append(line)
+
+    @property
+    def keys(self) -> Set[str]:
+        """The keys of all runs that have a record here, as far as can be told without reading the records."""
+        return self._files.keys() | self._lines.keys() | self._known.keys()
 
     def find(self, key: str) -> AnyRecord | None:
         """Return the record of a finished run; None if there is none yet.
@@ -37,7 +57,10 @@ class Records(Generic[AnyRecord]):
         Args:
             key: The key of the run.
         """
-        path = self._files.pop(key, None)
+        lines, path = self._lines.pop(key, []), self._files.pop(key, None)
+        for record in (line.record(self._kind) for line in lines):
+            if record is not None:
+                self._known[key] = record
         if path is not None:
             try:
                 record = self._kind.read(path)
@@ -47,6 +70,55 @@ class Records(Generic[AnyRecord]):
             except MetareplayError as error:
                 logger.warning("%s; it is left alone", error)
         return self._known.get(key)
+
+
+@final
+@dataclass(frozen=True)
+class _Line:
+    """Hold one line of a .jsonl file.
+
+    Args:
+        path: The file.
+        number: The number of the line, counted from 1.
+        content: The line.
+    """
+
+    path: Path
+    number: int
+    content: bytes
+
+    @property
+    def key(self) -> str | None:
+        """The key of its record; None if it cannot be read."""
+        found = _KEY.match(self.content)
+        if found is not None:
+            return found[1].decode()
+        try:
+            return str(json.loads(self.content)["key"])
+        except _UNREADABLE as error:
+            self._warn(error)
+            return None
+
+    def record(self, kind: type[AnyRecord]) -> AnyRecord | None:
+        """Return its record; None if it is of another kind or cannot be read."""
+        try:
+            parts = json.loads(self.content)
+            if kind_of(parts) != kind.kind:
+                return None
+            record = kind.from_json(parts)
+            if record.key != parts["key"]:
+                raise MetareplayError("its key is that of another run")
+            return record
+        except _UNREADABLE as error:
+            self._warn(error)
+            return None
+
+    def _warn(self, error: Exception) -> None:
+        logger.warning("%s, line %d, cannot be read (%s); it is left alone", self.path, self.number, error)
+
+
+def _lines(path: Path) -> list[_Line]:
+    return [_Line(path, number, line) for number, line in enumerate(path.read_bytes().splitlines(), 1)]
 
 
 def pack(records: Iterable[BaseRecord], path: Path) -> None:
@@ -68,16 +140,5 @@ def unpack(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
         path: The file.
         kind: The class of the records.
     """
-    found = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        try:
-            parts = json.loads(line)
-            if kind_of(parts) != kind.kind:
-                continue
-            record = kind.from_json(parts)
-            if record.key != parts["key"]:
-                raise MetareplayError("its key is that of another run")
-            found.append(record)
-        except (MetareplayError, AttributeError, KeyError, TypeError, ValueError) as error:
-            logger.warning("%s, line %d, cannot be read (%s); it is left alone", path, number, error)
-    return found
+    found = (line.record(kind) for line in _lines(path))
+    return [record for record in found if record is not None]

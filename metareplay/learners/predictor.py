@@ -1,7 +1,9 @@
 """A model with its loss and its engine, the base of everything that trains: it checks its inputs and predicts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
+from types import MappingProxyType
 from typing import Any, Literal, final, get_args, get_origin, get_type_hints
 
 import torch
@@ -17,6 +19,8 @@ from metareplay.engines.objective import Loss, Objective, Supervised
 from metareplay.errors import InputError, MetareplayError
 from metareplay.learners.input_checks import Array, InputChecks, Tasks, one_line
 from metareplay.networks import TaskModule
+
+MAYBE = float | None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -141,17 +145,23 @@ class Predictor:
         return outputs
 
 
-def option_types(kind: type[Any]) -> dict[str, Any]:
+def option_types(kind: Any) -> Mapping[str, Any]:
     """Return the type of each option of a class, also where annotations are written as text.
 
     Args:
         kind: A dataclass.
     """
+    return _option_types(kind)
+
+
+@cache
+def _option_types(kind: type[Any]) -> Mapping[str, Any]:
+    """Return what `option_types` returns: asking takes as long as the rest of finding a run's key."""
     try:
         known = get_type_hints(kind)
     except NameError:  # a name that only type checkers import
         known = {}
-    return {option.name: known.get(option.name, option.type) for option in fields(kind)}
+    return MappingProxyType({option.name: known.get(option.name, option.type) for option in fields(kind)})
 
 
 def checked(name: str, kind: Any, value: Any) -> Any:
@@ -164,7 +174,7 @@ def checked(name: str, kind: Any, value: Any) -> Any:
     """
     if kind is int:
         return whole(name, value)
-    if kind is float or (kind == float | None and value is not None):
+    if kind is float or (kind == MAYBE and value is not None):
         return real(name, value)
     if get_origin(kind) is Literal and name != "engine" and value not in get_args(kind):
         raise InputError(f"{name}={value!r}: use one of {', '.join(map(repr, get_args(kind)))}")

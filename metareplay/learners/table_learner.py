@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from threading import Lock
 from typing import Any, final
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +26,8 @@ from metareplay.memories.memory import Memory
 
 SOURCE = "source"  # in settings: which class a user's own learner is
 ADDED = "added"  # in a field's metadata: settings mention the option only if it is not at its default
+READING = Lock()  # Python 3.11 may fail to parse source in two threads at the same time (SystemError)
+HASHES = WeakKeyDictionary[type[Any], str]()  # of classes whose source has been read, which is slow
 PIECE = 256  # examples to learn at a time, at most; any number gives the same weights
 
 
@@ -215,11 +219,19 @@ def source_of(kind: type[TableLearner]) -> dict[str, str]:
     """
     if kind.__module__.startswith("metareplay."):
         return {}
+    with READING:
+        if kind not in HASHES:
+            HASHES[kind] = _hash_of(kind)
+        return {SOURCE: HASHES[kind]}
+
+
+def _hash_of(kind: type[Any]) -> str:
+    """Return a hash of the text of a class."""
     try:
         text = inspect.getsource(kind)
     except (OSError, TypeError):  # typed into an interpreter
         text = f"{kind.__module__}.{kind.__qualname__}"
-    return {SOURCE: hashlib.sha256(text.encode()).hexdigest()[:16]}
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def added_option(default: Any) -> Any:

@@ -1,9 +1,9 @@
 """Pictures of the paper's tables."""
 
 from collections.abc import Sequence
-from itertools import cycle, product
+from itertools import cycle
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -115,37 +115,3 @@ def _devices(found: Sequence[Result]) -> str:
         record.versions.get("gpu") or f"one core of {record.versions.get('processor', '?')}" for record in records
     ]
     return "on " + " or ".join(sorted(set(places)))
-
-
-def plot_grid(found: dict[str, Any], path: Path) -> None:
-    """Draw retained accuracy over a grid of settings: one panel for each lr and s, with beta against k.
-
-    Args:
-        found: What `paper.grid.document` returned.
-        path: The picture to write.
-    """
-    ra = {(row["lr"], row["s"], row["beta"], row["k"]): row["ra"] for row in found["settings"]}
-    rates, batches, betas, sizes = (sorted({key[place] for key in ra}) for place in range(4))
-    known = sorted(value for value in ra.values() if value is not None)
-    low, high = (known[len(known) // 4], known[-1]) if known else (0, 100)
-    figure = new_figure(2.9 * len(batches) + 1.2, 2.6 * len(rates) + 0.8)
-    panels = figure.subplots(len(rates), len(batches), squeeze=False, sharex=True, sharey=True)
-    best = found["settings"][0]
-    for (row, lr), (column, s) in product(enumerate(rates), enumerate(batches)):
-        axes = panels[row, column]
-        values = np.array([[ra[lr, s, beta, k] for k in sizes] for beta in betas], np.float64)
-        shown = axes.imshow(values, vmin=low, vmax=high, cmap="viridis", aspect="auto", origin="lower")
-        for (y, beta), (x, k) in product(enumerate(betas), enumerate(sizes)):
-            value, first = ra[lr, s, beta, k], (lr, s, beta, k) == tuple(best[n] for n in ("lr", "s", "beta", "k"))
-            text = "-" if value is None else f"{value:.1f}"
-            light = value is not None and value < (low + high) / 2
-            weight = "bold" if first else "normal"
-            axes.text(x, y, text, ha="center", va="center", size=7, color="white" if light else "black", weight=weight)
-        axes.set_title(f"lr {lr:g}, s {s:g}", size=9)
-        axes.set_xticks(range(len(sizes)), [f"{k:g}" for k in sizes])
-        axes.set_yticks(range(len(betas)), [f"{beta:g}" for beta in betas])
-        axes.set(xlabel="k" if row == len(rates) - 1 else "", ylabel="beta" if column == 0 else "")
-    figure.colorbar(shown, ax=panels, label="retained accuracy (%); darkest: a quarter of all, or less", shrink=0.8)
-    seeds = len(best["seeds"])
-    figure.suptitle(f"MER on {found['stream']}, {found['memory']} memories: the paper's grid, mean of {seeds} seeds")
-    save_figure(figure, path)

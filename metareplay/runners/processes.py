@@ -60,8 +60,10 @@ class Processes(Runner):
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             sys.exit(1)  # a worker reads a script that starts the work anew: the first process says what to do
         work = Worklist(experiments, folder, fresh=fresh, keep_going=keep_going, watcher=watcher)
-        if work.due:
-            _Pool(work, self.jobs, keep_going=keep_going).run()
+        due = work.due or work.unreadable()
+        while due:
+            _Pool(work, due, self.jobs, keep_going=keep_going).run()
+            due = work.unreadable()
         return work.results()
 
 
@@ -105,14 +107,17 @@ class _Pool(Generic[AnyRecord]):
     """Hand out runs to workers until nothing is left.
 
     Args:
-        work: What has to be run.
+        work: Knows what has become of the runs.
+        due: What has to be run.
         jobs: How many workers there are at most.
         keep_going: Whether the others go on if a run is lost.
     """
 
-    def __init__(self, work: Worklist[AnyRecord], jobs: int, *, keep_going: bool) -> None:
+    def __init__(
+        self, work: Worklist[AnyRecord], due: list[BaseExperiment[AnyRecord]], jobs: int, *, keep_going: bool
+    ) -> None:
         self._work, self._jobs, self._keep_going = work, jobs, keep_going
-        self._todo = work.due[::-1]  # the next one is the last
+        self._todo = due[::-1]  # the next one is the last
         self._workers: dict[Connection[Any, Any], _Worker[AnyRecord]] = {}
         self._losses = Counter[str]()
         self._unready = 0  # workers that died before they had started

@@ -64,10 +64,12 @@ class RayCluster(Runner):
         """Run every experiment that has no record in the folder yet."""
         ray = need_ray()
         work = Worklist(experiments, folder, fresh=fresh, keep_going=keep_going, watcher=watcher)
-        if work.due:
+        due = work.due or work.unreadable()
+        while due:
             with _connected(ray, self.address):
                 self._check(ray, watcher)
-                _Tasks(ray, work, self._needs(), keep_going=keep_going).run()
+                _Tasks(ray, work, due, self._needs(), keep_going=keep_going).run()
+            due = work.unreadable()
         return work.results()
 
     def _needs(self) -> dict[str, float]:
@@ -155,14 +157,23 @@ class _Tasks(Generic[AnyRecord]):
 
     Args:
         ray: The package.
-        work: What has to be run.
+        work: Knows what has become of the runs.
+        due: What has to be run.
         needs: What a run takes up.
         keep_going: Whether the others go on if a run fails.
     """
 
-    def __init__(self, ray: Any, work: Worklist[AnyRecord], needs: dict[str, float], *, keep_going: bool) -> None:
+    def __init__(
+        self,
+        ray: Any,
+        work: Worklist[AnyRecord],
+        due: list[BaseExperiment[AnyRecord]],
+        needs: dict[str, float],
+        *,
+        keep_going: bool,
+    ) -> None:
         self._ray, self._work, self._needs, self._keep_going = ray, work, needs, keep_going
-        self._todo = work.due[::-1]  # the next one is the last
+        self._todo = due[::-1]  # the next one is the last
         self._flying: dict[Any, _Task[AnyRecord]] = {}
         self._losses, self._moves = Counter[str](), Counter[str]()
         self._limit, self._looked = 0, -LOOK

@@ -56,7 +56,7 @@ class Threads(Runner):
         """
         work = Worklist(experiments, folder, fresh=fresh, keep_going=keep_going, watcher=watcher)
         todo = work.due
-        while todo or work.waits:
+        while todo or work.waits or (todo := work.unreadable()):
             for turn in _turns(todo):
                 self._take_turn(turn, work)
             todo = work.free_again()

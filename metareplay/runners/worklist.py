@@ -10,9 +10,10 @@ from metareplay._core.files import names_in, remove
 from metareplay.errors import DataError, DiskError, MetareplayError, NonFiniteError
 from metareplay.experiments.base import AnyRecord, BaseExperiment
 from metareplay.experiments.record import versions
+from metareplay.experiments.store import Records
 from metareplay.runners.claims import Claim, can_share, is_claimed
 from metareplay.runners.failure import Failure, failures, forget_failures
-from metareplay.runners.runner import StoppedError, Watcher, checkpoint_path, finished
+from metareplay.runners.runner import StoppedError, Watcher, checkpoint_path
 
 OTHERS: Final = 0.5  # seconds between two looks at what other processes have done
 
@@ -74,7 +75,7 @@ class Assignment(Generic[AnyRecord]):
                     if record.key == key:
                         return record
             except (OSError, MetareplayError):
-                continue  # it is left alone, as the warning of `finished` says
+                continue  # it is left alone, as the warning of `Records` says
         return failures(self.folder, [key]).get(key) if self.keep_going else None
 
     def fail(self, failure: Failure) -> Failure:
@@ -121,16 +122,19 @@ class Worklist(Generic[AnyRecord]):
         self._results: dict[str, AnyRecord | Failure] = {}
         self._others: dict[str, BaseExperiment[AnyRecord]] = {}  # what other processes are doing
         self._not_finite: list[str] = []
+        self._unread: list[str] = []  # what has a record, which is read at the end
         if fresh:
             forget_failures(self._wanted.values(), folder)
-        else:
-            self._results |= finished(experiments, folder)
-            if self._results:
-                watcher.remark(f"{len(self._results)} of {len(self._wanted)} runs are in {folder} already")
+        elif experiments:
+            self._records = Records(folder, experiments[0].result)
+            self._unread = list(self._wanted.keys() & self._records.keys)
+            if self._unread:
+                watcher.remark(f"{len(self._unread)} of {len(self._wanted)} runs are in {folder} already")
             if keep_going:
-                self._results = {**self._failures(), **self._results}
+                self._results |= self._failures()
         order = {key: number for number, key in reversed(list(enumerate(self._keys)))}
-        due = sorted(self._wanted.keys() - self._results.keys(), key=lambda key: (-self._wanted[key].work, order[key]))
+        missing = self._wanted.keys() - self._results.keys() - set(self._unread)
+        due = sorted(missing, key=lambda key: (-self._wanted[key].work, order[key]))
         self.due = [self._wanted[key] for key in due]
         self._old = _stamps(folder, due) if fresh else {}
         watcher.begin(self.due)
@@ -189,6 +193,13 @@ class Worklist(Generic[AnyRecord]):
                 self.settle(one, found)
         return [one for one in free if one.key not in self._results]
 
+    def unreadable(self) -> list[BaseExperiment[AnyRecord]]:
+        """Read the records that were there from the beginning; return the experiments whose record is damaged."""
+        unread, self._unread = self._unread, []
+        found = {key: self._records.find(key) for key in unread}
+        self._results |= {key: record for key, record in found.items() if record is not None}
+        return [self._wanted[key] for key, record in found.items() if record is None]
+
     def results(self) -> list[AnyRecord | Failure | None]:
         """Return what has become of the experiments, in their order, and remove what killed processes have left."""
         recorded = [key for key, one in self._results.items() if not isinstance(one, Failure)]
@@ -202,7 +213,7 @@ class Worklist(Generic[AnyRecord]):
 
     def _failures(self) -> dict[str, Failure]:
         """Return the failures of earlier calls."""
-        found = failures(self.folder, self._wanted.keys() - self._results.keys())
+        found = failures(self.folder, self._wanted.keys() - set(self._unread))
         if found:
             self.watcher.remark(f"{len(found)} of {len(self._wanted)} runs failed before and are not tried again")
         return found

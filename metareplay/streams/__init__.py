@@ -1,5 +1,7 @@
 """Streams: training examples in order, task after task, and a test set for each task."""
 
+from metareplay.streams.first_tasks import FirstTasks
+from metareplay.streams.held_out import HeldOut
 from metareplay.streams.many_permutations import ManyPermutations
 from metareplay.streams.omniglot import Omniglot
 from metareplay.streams.own import OwnStream
@@ -11,6 +13,8 @@ __all__ = [
     "CHUNK",
     "Chunk",
     "Examples",
+    "FirstTasks",
+    "HeldOut",
     "ManyPermutations",
     "Omniglot",
     "OwnStream",

@@ -119,6 +119,10 @@ class ImageStream(Stream):
         rows = self._rows(task, images)
         return self._show(images.train_xs[rows], images.train_ys[rows], self.pixel_map(task))
 
+    def sizes(self) -> list[int]:
+        """Return the number of training examples of each task."""
+        return [int(self.examples)] * int(self.tasks)
+
     def test(self, task: int) -> Examples:
         """Return the test images as one task shows them.
 

@@ -109,7 +109,11 @@ class Omniglot(Stream):
     @property
     def total(self) -> int:
         """The number of training examples in all tasks together."""
-        return sum(self._count(task) for task in range(self.tasks))
+        return sum(self.sizes())
+
+    def sizes(self) -> list[int]:
+        """Return the number of training examples of each task."""
+        return [self._count(task) for task in range(self.tasks)]
 
     def chunks(self, start: int = 0) -> Iterator[Chunk]:
         """Yield the training examples in order.

@@ -90,6 +90,29 @@ class Stream(ABC):
             raise InputError(f"task {task} has no training examples in this stream")
         return Examples(torch.cat([chunk.xs for chunk in found]), torch.cat([chunk.ys for chunk in found]))
 
+    def sizes(self) -> list[int]:
+        """Return the number of training examples of each task.
+
+        By default the whole stream is read for them; override this if they are known.
+        """
+        found = [0] * self.tasks
+        for chunk in self.chunks():
+            found[chunk.task] += len(chunk)
+        return found
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether each task has a validation set: examples that are neither for training nor for testing."""
+        return False
+
+    def validation(self, task: int) -> Examples:
+        """Return the validation set of one task; override this and `has_validation` if your stream has them.
+
+        Args:
+            task: The number of the task, counted from 0.
+        """
+        raise InputError(f"task {task} has no validation set: wrap the stream in streams.HeldOut, which makes them")
+
     @abstractmethod
     def test(self, task: int) -> Examples:
         """Return the test set of one task.

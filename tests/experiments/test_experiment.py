@@ -379,3 +379,20 @@ def test_learners_that_step_more_often_are_more_work() -> None:
 def test_the_work_of_everything_in_the_paper_is_known() -> None:
     for make in TABLES.values():
         assert all(cell.experiment.work > 0 for cell in make().cells)
+
+
+def test_a_part_of_the_stream_is_learned() -> None:
+    """Memory and network stay those of the whole stream, so that a short run begins as the long one does."""
+    made = Experiment(learner="gem", memory=30, tasks=3, examples=10, hidden=(6,), held_out=0.2, first_tasks=2)
+    learner, stream = made.build()
+    assert memory_of(learner).settings() == {"kind": "Ring", "capacity": 30, "tasks": 3}
+    assert (stream.tasks, stream.total) == (2, 16)
+    record = mr.run(learner, stream)
+    assert record.key == made.key == made.start().key
+    assert record.stream["held_out"] == 0.2
+    assert record.stream["first_tasks"] == 2
+    assert made.work < replace(made, held_out=0.0).work < replace(made, held_out=0.0, first_tasks=None).work
+    with pytest.raises(mr.InputError, match="held_out=2"):
+        _ = replace(made, held_out=2).key
+    with pytest.raises(mr.InputError, match="first_tasks=4"):
+        _ = replace(made, first_tasks=4).key

@@ -11,7 +11,7 @@ from small_runs import instead_of_mnist
 
 import metareplay as mr
 from metareplay.errors import DiskError
-from metareplay.experiments import AnyExperiment, Experiment
+from metareplay.experiments import AnyExperiment, Experiment, pack
 from metareplay.runners import Failure, Threads, Watcher, carry_out, claims, forget_failures, threads
 from metareplay.runners.claims import Claim
 from metareplay.runners.runner import SILENT, checkpoint_path
@@ -282,6 +282,19 @@ def test_a_damaged_record_is_left_alone_and_run_again(tmp_path: Path, ran: list[
     assert len(Threads(1).run([one], tmp_path)) == 1
     assert len(ran) == 2
     assert path.read_text() == "{"
+
+
+def test_what_is_left_is_decided_without_reading_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = experiments(4)
+    found = Threads(1).run(given[:3], tmp_path)
+    pack([one for one in found[:1] if isinstance(one, mr.Record)], tmp_path / "all.jsonl")
+    next(tmp_path.glob(f"*-{given[0].key}.json")).unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(mr.Record, "from_json", None)
+        work = Worklist(given, tmp_path, fresh=False, keep_going=True, watcher=SILENT)
+        assert work.due == given[3:]
+    assert work.unreadable() == []
+    assert work.results()[1:] == [*found[1:], None]
 
 
 def test_all_that_failed_to_stay_finite_are_counted(tmp_path: Path) -> None:

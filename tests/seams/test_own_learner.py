@@ -2,6 +2,8 @@
 
 import inspect
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import der_plus_plus
@@ -15,6 +17,7 @@ from torch.nn import functional
 
 import metareplay as mr
 from metareplay._core.draws import Draws
+from metareplay.learners.table_learner import source_of
 
 FILE = Path(der_plus_plus.__file__)
 
@@ -247,3 +250,22 @@ def test_an_objective_that_forgets_its_column_is_named() -> None:
 
     with pytest.raises(mr.InputError, match=r"Counting\.arriving gave no 'weight'"):
         Forgetful(mr.networks.mlp(6, (8,), 3), memory=mr.Reservoir(9)).observe(torch.rand(6), 1)
+
+
+def test_the_text_of_a_class_is_read_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11 may fail to parse source in two threads at the same time."""
+    reading, most = [0], [0]
+
+    def read(_: object) -> str:
+        reading[0] += 1
+        most[0] = max(most[0], reading[0])
+        time.sleep(0.01)
+        reading[0] -= 1
+        return "text"
+
+    monkeypatch.setattr(inspect, "getsource", read)
+    kinds = [type(f"Own{number}", (mr.Online,), {"__module__": "mine"}) for number in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(source_of, kinds + kinds))
+    assert most == [1]
+    assert all(one == found[0] for one in found)

@@ -23,6 +23,7 @@ from metareplay.errors import InputError
 from metareplay.experiments.loop import Run
 from metareplay.runners.fleet.layout import WINDOW, Examples, Keys, Layout, Settings, State, Theta, Work
 from metareplay.runners.fleet.terms import Terms, chain_of
+from metareplay.streams import FirstTasks, HeldOut
 from metareplay.streams.images import ImageStream
 from metareplay.streams.stream import Stream
 
@@ -59,6 +60,7 @@ class Fleet:
             scratch=torch.zeros(len(runs), self.layout.scratch_size, device=self.device),
         )
         self._tests: dict[tuple[str, int | None], tuple[Tensor, Tensor]] = {}
+        self._validations: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}  # by stream and task
 
     def learn(self, count: int) -> None:
         """Learn the next `count` examples of every run's stream.
@@ -98,7 +100,19 @@ class Fleet:
 
     def accuracy(self, run: int, task: int) -> float:
         """Return the accuracy of one run's net on the test set of a task, in percent."""
-        xs, ys = self._test(self.runs[run].stream, task)
+        return self._accuracy(run, *self._test(self.runs[run].stream, task))
+
+    def validation_accuracy(self, run: int, task: int) -> float:
+        """Return the accuracy of one run's net on the validation set of a task, in percent."""
+        stream = self.runs[run].stream
+        key = _identity(stream), task
+        if key not in self._validations:
+            found = stream.validation(task)
+            self._validations[key] = found.xs.flatten(1).to(self.device), found.ys.to(self.device)
+        return self._accuracy(run, *self._validations[key])
+
+    def _accuracy(self, run: int, xs: Tensor, ys: Tensor) -> float:
+        """Return the accuracy of one run's net on some examples, in percent."""
         theta = self.layout.views(self._state.theta[run])
         with full_precision(self.device):
             hidden = torch.addmm(theta.b1, xs.float().mul_(1 / scale_of(xs)), theta.w1.T).relu_()
@@ -197,6 +211,8 @@ class Fleet:
 
     def _test(self, stream: Stream, task: int) -> tuple[Tensor, Tensor]:
         """Return the test set of a task on the device; images are kept there once, and rearranged for each task."""
+        while isinstance(stream, HeldOut | FirstTasks):  # the test sets are those of the whole stream
+            stream = stream.stream
         if not isinstance(stream, ImageStream):
             found = stream.test(task)
             return found.xs.flatten(1).to(self.device), found.ys.to(self.device)

@@ -100,6 +100,7 @@ class _Flight:
     def __init__(self, fleet: Fleet, runs: list[Run], path: Path, state: State | None) -> None:
         self.fleet, self.runs, self._path = fleet, runs, path
         self._measured = [Accuracies(run.stream.tasks, run.identity.full_matrix) for run in runs]
+        self._held_out: list[list[float] | None] = [None] * len(runs)  # measured at the end
         self._seconds = {"learn": 0.0, "evaluate": 0.0}
         self._saved = time.monotonic()
         if state is None:
@@ -121,6 +122,7 @@ class _Flight:
                     self.save()
             if fleet.seen == end:
                 self._timed("evaluate", partial(self._measure, learned_tasks))
+        self._timed("evaluate", self._measure_held_out)
 
     def records(self) -> Iterator[Record]:
         """Make the record of each run that stayed finite."""
@@ -137,12 +139,19 @@ class _Flight:
                     accuracy=self._measured[number].values,
                     theta=theta,
                     seconds=share,
+                    held_out=self._held_out[number],
                 )
 
     def _measure(self, learned_tasks: int) -> None:
         for number, measured in enumerate(self._measured):
             for task in measured.missing(learned_tasks):
                 measured.values[learned_tasks, task] = self.fleet.accuracy(number, task)
+
+    def _measure_held_out(self) -> None:
+        for number, run in enumerate(self.runs):
+            if run.stream.has_validation:
+                tasks = range(run.stream.tasks)
+                self._held_out[number] = [self.fleet.validation_accuracy(number, task) for task in tasks]
 
     def _timed(self, what: str, work: Callable[[], None]) -> float:
         start = time.perf_counter()

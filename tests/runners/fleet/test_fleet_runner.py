@@ -10,8 +10,10 @@ from small_runs import instead_of_mnist, small_images
 
 import metareplay as mr
 from metareplay.experiments import AnyExperiment, Experiment
-from metareplay.runners import FleetRunner, Runner, Threads, Watcher
+from metareplay.runners import Failure, FleetRunner, Runner, Threads, Watcher, carry_out
+from metareplay.runners.claims import Claim
 from metareplay.runners.fleet import fleet as fleet_engine
+from metareplay.runners.fleet.flight import fleet_key
 
 SILENT = Watcher()
 
@@ -130,3 +132,59 @@ def test_a_watcher_is_told_how_far_all_of_them_are(small: Experiment, tmp_path: 
     assert [seen for _, seen, _ in told] == sorted(seen for _, seen, _ in told)
     assert told[-1] == (2, 4, 4)
     assert {(count, total) for count, _, total in told} == {(2, 4)}
+
+
+# Other processes and failures, with threads in the place of the kernel
+
+
+@pytest.fixture
+def flown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[int], set[str]]]:
+    """The seeds of every fleet, and the keys that were left to others; what has a rate of 300 leaves the range."""
+    fleets: list[tuple[list[int], set[str]]] = []
+
+    def fly(fleet: list[Experiment], folder: Path, *, others: set[str], **_: object) -> list[mr.Record | None]:
+        fleets.append(([one.seed for one in fleet], others))
+        due = [one for one in fleet if one.key not in others and one.options.get("lr") != 300.0]
+        return [carry_out(one, folder) if one in due else None for one in fleet]
+
+    monkeypatch.setattr("metareplay.runners.fleet.runner.fly", fly)
+    monkeypatch.setattr("metareplay.runners.fleet.runner.OTHERS", 0.01)
+    return fleets
+
+
+@pytest.mark.parametrize("claimed", ["run", "fleet"])
+def test_what_another_process_does_is_left_to_it_until_it_gives_up(
+    claimed: str,
+    small: Experiment,
+    flown: list[tuple[list[int], set[str]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = [small, replace(small, seed=1)]
+    names = [small.key] if claimed == "run" else [fleet_key(given), *(one.key for one in given)]
+    claims = [Claim.take(tmp_path, name) for name in names]
+
+    def give_up(_seconds: float) -> None:
+        for claim in claims:
+            assert claim is not None
+            claim.give_back()
+
+    monkeypatch.setattr("metareplay.runners.fleet.runner.time.sleep", give_up)
+    found = FleetRunner("cpu").run(given, tmp_path)
+    assert [record.seed for record in found if isinstance(record, mr.Record)] == [0, 1]
+    everything = {one.key for one in given}
+    again = ([0], {small.key}) if claimed == "run" else ([0, 1], everything)
+    assert flown == [([0, 1], again[1]), (again[0], set())]
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json"] * 2
+
+
+@pytest.mark.usefixtures("flown")
+def test_what_leaves_the_range_is_a_failure_if_the_others_go_on(small: Experiment, tmp_path: Path) -> None:
+    wild = replace(small, options={"k": 3, "s": 1, "lr": 300.0})
+    found = FleetRunner("cpu").run([small, wild], tmp_path, keep_going=True)
+    assert isinstance(found[1], Failure)
+    assert (found[1].kind, found[1].key) == ("not finite", wild.key)
+    assert FleetRunner("cpu").run([wild], tmp_path, keep_going=True) == found[1:]
+    recovered = FleetRunner("cpu", rest=Threads(1)).run([wild], tmp_path, keep_going=True, fresh=True)
+    assert isinstance(recovered[0], mr.Record)
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json"] * 2

@@ -185,3 +185,17 @@ def test_fresh_a_damaged_checkpoint_does_no_harm(small: Experiment, left_behind:
     (tmp_path / left_behind.name).write_bytes(b"no checkpoint")
     assert fly([small], tmp_path, device="cpu", fresh=True)[0] is not None
     assert not (tmp_path / left_behind.name).exists()
+
+
+def test_a_flight_measures_what_was_held_out(small: Experiment, tmp_path: Path) -> None:
+    whole = replace(small, tasks=3, held_out=0.3, first_tasks=2)
+    [record] = fly([whole], tmp_path, device="cpu")
+    plain = replace(whole, engine="torch").start()
+    for _ in plain.steps():
+        pass
+    theirs = plain.record()
+    assert record is not None
+    assert record.key == theirs.key
+    assert record.held_out == theirs.held_out
+    assert len(record.held_out or ()) == 2
+    assert record.accuracy == pytest.approx(theirs.accuracy, nan_ok=True)
