@@ -107,3 +107,13 @@ def save_always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every run write its checkpoint after every chunk."""
     monkeypatch.setattr(training, "SAVE_EVERY", -1.0)
     monkeypatch.setattr(training, "SAVE_SHARE", float("inf"))
+
+
+def small_cnn(seed: int = 0, *, actions: int = 3, frames: int = 4, size: int = 36) -> nn.Sequential:
+    """A network like `nature_cnn`, small enough for tests of many steps."""
+    torch.manual_seed(seed)
+    left = ((size - 8) // 4 + 1 - 3) // 2 + 1
+    return nn.Sequential(
+        nn.Conv2d(frames, 3, 8, 4), nn.ReLU(), nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.Flatten(),
+        nn.Linear(4 * left**2, 10), nn.ReLU(), nn.Linear(10, actions),
+    )  # fmt: skip

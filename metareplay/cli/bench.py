@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from metareplay.bench.arcade import ArcadeBenchmark
 from metareplay.bench.cpu import CpuBenchmark
 from metareplay.bench.cuda import CudaBenchmark
 from metareplay.bench.fleet import FleetBenchmark
@@ -16,13 +17,17 @@ from metareplay.engines.choose import check_engine
 from metareplay.errors import InputError
 
 FLEET = "fleet"
-PLACES: dict[str, type[Benchmark]] = {FLEET: FleetBenchmark, "games": GamesBenchmark}
+PLACES: dict[str, type[Benchmark]] = {FLEET: FleetBenchmark, "games": GamesBenchmark, "arcade": ArcadeBenchmark}
 
 
 def bench(
     engine: Annotated[str, typer.Option(help="auto, torch, cpu or cuda: the engine to time.")] = "auto",
     on: Annotated[
-        str | None, typer.Option(help="fleet: time many runs at once on one GPU; games: time agents that play.")
+        str | None,
+        typer.Option(
+            help="fleet: time many runs at once on one GPU; games: time agents that play from states; arcade: agents "
+            "that play from pictures, side by side on one GPU."
+        ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="How many turns each side takes; medians are shown.")] = 7,
     seconds: Annotated[float, typer.Option(help="How many seconds one turn takes.")] = 0.5,
@@ -47,7 +52,7 @@ def _benchmark(engine: str, on: str | None) -> Benchmark:
         raise InputError("--engine fleet: a fleet is a place to run, not an engine; use --on fleet")
     on = None if on == "threads" else on
     if on not in (None, *PLACES):
-        raise InputError(f"--on {on}: use --on fleet or --on games, or leave --on out")
+        raise InputError(f"--on {on}: use --on fleet, games or arcade, or leave --on out")
     if on is not None and engine != "auto":
         raise InputError(f"--engine {engine} and --on {on}: use one of them")
     if on is not None:

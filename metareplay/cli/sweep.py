@@ -176,8 +176,6 @@ def sweep_game(
     """
     need_gymnasium()
     observation: Observed = "state" if quick else "pixels"
-    if on == "fleet":
-        raise MetareplayError("--on fleet: a fleet learns from streams of examples; use another place for games")
     template = GameExperiment(
         learner=learner,
         game=game,
@@ -188,7 +186,7 @@ def sweep_game(
     )
     subject = GameSubject(template, lambda one: game_settings(one.learner, one.game, observation, one.memory_kind))
     words = ["run", learner, game, *(["--quick"] if quick else [])]
-    runner = _runner(on, jobs, engine, cores_per_run, gpus_per_run)
+    runner = _runner(on, jobs, engine, cores_per_run, gpus_per_run, games=True)
     grid = _grid(lists, random, random_seed)
     command = _Command(subject, grid, words, _seeds(seed, seeds), runner, engine, retry_failed)
     command.carry_out(sweep, records, out, None, packed, as_json=as_json)
@@ -265,11 +263,15 @@ def _grid(lists: dict[str, list[Any]], sample: int | None, seed: int) -> Grid:
     return Grid(lists) if sample is None else Grid(lists).random(sample, seed)
 
 
-def _runner(on: str, jobs: str, engine: str, cores_per_run: float, gpus_per_run: float) -> Runner:
+def _runner(
+    on: str, jobs: str, engine: str, cores_per_run: float, gpus_per_run: float, *, games: bool = False
+) -> Runner:
     """Return the place that was asked for."""
     if engine == "cuda" and on == "processes":
         remark("several processes take turns on a GPU: --on threads lets their runs share it")
-    return runner_at(on, jobs, rest_on_threads=True, cores_per_run=cores_per_run, gpus_per_run=gpus_per_run)
+    return runner_at(
+        on, jobs, rest_on_threads=True, games=games, cores_per_run=cores_per_run, gpus_per_run=gpus_per_run
+    )
 
 
 def _seeds(first: int, count: int) -> range:

@@ -61,7 +61,7 @@ class ArcadeRunner(Runner):
             check_gpu()
         work = Worklist(experiments, folder, fresh=fresh, keep_going=keep_going, watcher=watcher)
         todo, again = work.due, False
-        while todo or work.waits:
+        while todo or work.waits or (todo := work.unreadable()):
             groups, left = self._groups(todo, folder, fresh and not again)
             for group in groups:
                 self._take_turn(group, work, keep_going)

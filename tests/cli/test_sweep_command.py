@@ -135,7 +135,6 @@ def test_a_learner_of_one_s_own(call: Call) -> None:
         (["mer", "rotations", "--on", "moon"], "--on moon: use one of"),
         (["--paper", "mer", "rotations-many"], "--paper rotations-many: use a stream and a memory size"),
         (["--paper", "reptile", "rotations"], "the paper lists no grid for 'reptile'"),
-        (["dqn", "catcher", "--quick", "--on", "fleet"], "--on fleet"),
     ],
 )
 def test_bad_words_get_one_line_before_anything_starts(words: list[str], says: str, call: Call) -> None:

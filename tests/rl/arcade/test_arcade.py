@@ -1,19 +1,22 @@
 """Agents side by side draw, see and learn what they do one by one."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from small_games import small_cnn
 
+from metareplay.environments.schedule import Order
 from metareplay.errors import CheckpointError, InputError
 from metareplay.rl import GameExperiment
 from metareplay.rl.arcade import Arcade, obstacle
 from metareplay.rl.training import Training
 
 SMALL: dict[str, Any] = {"warmup": 8, "k": 3, "target_every": 15, "epsilon_frames": 60}
-ARMS = {
+ARMS: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
     "mer": ("dqn-mer", "catcher", None, {"lr": 0.01, "s": 2, "beta": 0.5}),
     "mer, adam": (
         "dqn-mer",
@@ -26,6 +29,16 @@ ARMS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _small_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Agents have a small network, and torch has one thread."""
+    monkeypatch.setattr("metareplay.rl.game_experiment.nature_cnn", small_cnn)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def experiments(name: str = "mer", **changes: Any) -> list[GameExperiment]:
     """Three experiments that differ in seed, rate and order."""
     learner, game, kind, options = ARMS[name]
@@ -35,7 +48,7 @@ def experiments(name: str = "mer", **changes: Any) -> list[GameExperiment]:
     )  # fmt: skip
     settings = SMALL | options
     rates = [settings.get("lr", 1e-4) * (1 + seed) for seed in range(3)]
-    orders = ("published", "reversed", "shuffled")
+    orders: tuple[Order, ...] = ("published", "reversed", "shuffled")
     return [
         replace(small, seed=seed, order=orders[seed], options=settings | {"lr": rates[seed]}, **changes)
         for seed in range(3)

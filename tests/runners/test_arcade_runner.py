@@ -1,10 +1,13 @@
 """The runner of agents that play side by side: records, checkpoints, failures, and what it leaves to others."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from small_games import small_cnn
 
 from metareplay.errors import InputError, NonFiniteError
 from metareplay.experiments import Experiment
@@ -17,6 +20,16 @@ SMALL = GameExperiment(
     options={"warmup": 4, "k": 3, "lr": 0.01},
 )  # fmt: skip
 GIVEN = [replace(SMALL, seed=seed) for seed in range(3)]
+
+
+@pytest.fixture(autouse=True)
+def _small_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Agents have a small network, and torch has one thread."""
+    monkeypatch.setattr("metareplay.rl.game_experiment.nature_cnn", small_cnn)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 class News(Watcher):
