@@ -98,11 +98,11 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
 
     A connection that exists already is used and left as it is.
     """
+    if address is not None:
+        _knock(address)
     if ray.is_initialized():
         yield
         return
-    if address is not None:
-        _knock(address)
     logger = logging.getLogger("ray")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -342,9 +342,10 @@ def test_a_record_that_cannot_be_read_is_named_and_left_alone_and_the_run_is_don
     assert f"{path.relative_to(tmp_path)} {message}\n" in some.err
     assert len(json.loads(some.out)["tables"][0]["numbers"]) == 4
     again = call(*FIVE, "--json")
-    assert again.err.splitlines()[:2] == [
+    assert again.err.splitlines()[:3] == [
+        "5 of 5 runs are in runs already",
         f"{path.relative_to(tmp_path)} {message}",
-        "4 of 5 runs are in runs already",
+        "1 of these records cannot be read: running again what they are of",
     ]
     assert (again.code, again.out) == (0, first.out)
     assert path.read_bytes() == spoiled
