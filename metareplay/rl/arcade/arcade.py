@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from metareplay._core.archive import part, read_archive, write_archive
-from metareplay.engines.cuda.q_nets import Shape
+from metareplay.engines.cuda.q_shape import Shape
 from metareplay.environments.environment import GameEnv
 from metareplay.environments.kernels import LENGTH
 from metareplay.environments.scheduled import ScheduledEnv, schedules
