@@ -8,7 +8,7 @@ from rich.table import Table
 from metareplay._core.text import duration, spread
 from metareplay.bench.frame import Sheet
 from metareplay.experiments.record import Record
-from metareplay.paper.game_results import CAPTION, GameResults, heads_of, rows_of
+from metareplay.paper.game_results import GameResults, caption_of, heads_of, rows_of
 from metareplay.paper.results import Result, metric_name, ours, published, remark
 
 
@@ -73,7 +73,7 @@ def game_table(found: GameResults) -> Table:
     Args:
         found: A figure with its records.
     """
-    rows = Table(title=f"{found.figure.name}: {found.figure.title}", caption=CAPTION, title_justify="left")
+    rows = Table(title=f"{found.figure.name}: {found.figure.title}", caption=caption_of(found), title_justify="left")
     for number, head in enumerate(heads_of(found)):
         rows.add_column(head, justify="right" if number else "left", no_wrap=True)
     for name, cells in rows_of(found):
