@@ -1,12 +1,12 @@
 """Records of finished runs on disk, found by the hash of what was run."""
 
-import json
 import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Generic, final
 
 from metareplay._core.files import write_atomically
+from metareplay._core.seal import opened_json, sealed_json
 from metareplay.errors import MetareplayError
 from metareplay.experiments.base import AnyRecord, BaseRecord, kind_of
 
@@ -56,9 +56,9 @@ def pack(records: Iterable[BaseRecord], path: Path) -> None:
         records: The records.
         path: The file to write, usually *.jsonl.
     """
-    lines = {record.name: json.dumps(record.to_json(compact=True)) for record in records}
+    lines = {record.name: sealed_json(record.to_json(compact=True)) for record in records}
     with write_atomically(path) as file:
-        file.writelines(f"{lines[name]}\n".encode() for name in sorted(lines))
+        file.writelines(lines[name] + b"\n" for name in sorted(lines))
 
 
 def unpack(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
@@ -71,13 +71,13 @@ def unpack(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
     found = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
-            parts = json.loads(line)
+            parts, _ = opened_json(line)
             if kind_of(parts) != kind.kind:
                 continue
             record = kind.from_json(parts)
             if record.key != parts["key"]:
                 raise MetareplayError("its key is that of another run")
             found.append(record)
-        except (MetareplayError, AttributeError, KeyError, TypeError, ValueError) as error:
+        except (MetareplayError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
             logger.warning("%s, line %d, cannot be read (%s); it is left alone", path, number, error)
     return found
