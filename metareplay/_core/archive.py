@@ -118,7 +118,7 @@ def read_arrays(path: Path, what: str, damaged: str) -> dict[str, NDArray[Any]]:
         raise
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP):
-            raise CheckpointError(f"cannot read {path}: {error.strerror}; check the path and its permissions") from error
+            raise CheckpointError(f"cannot read {path}: {error.strerror}; check path and permissions") from error
         raise CheckpointError(damaged) from error
     except Exception as error:  # zipfile and NumPy raise almost anything on what is not theirs
         raise CheckpointError(damaged) from error

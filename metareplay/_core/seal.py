@@ -1,4 +1,4 @@
-"""Seals: the SHA-256 hash of a file's bytes, kept in the file itself, so that damage is noticed before anything is used.
+"""Seals: the SHA-256 hash of a file's bytes, kept in the file itself, so that damage is noticed before it does harm.
 
 The hash is written in hexadecimal digits near the end of the file, and it is the hash of all bytes of the file with
 zeros in place of these digits. So every byte is covered, also those that no reader of the format looks at. A seal

@@ -3,8 +3,11 @@
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal, final
+from typing import Any, Literal, final
 
+from torch import Tensor
+
+from metareplay._core.checks import whole
 from metareplay._core.columns import Columns
 from metareplay._core.files import exists
 from metareplay._core.table import Table
@@ -181,7 +184,7 @@ class Run(BaseRun[Record]):
 
     def _learn_piece(self, piece: Columns, table: Table) -> None:
         for some in [piece] if self.alignment is None else self.alignment.each(piece):
-            self.learner.learn(some, table)
+            self.learner.learn_whole(some, table)
 
     def _chunks(self) -> Iterator[Chunk]:
         """Read what is still to be learned; if gradients are compared, read what was learned before as well."""
@@ -257,13 +260,28 @@ class Run(BaseRun[Record]):
             checkpoints.save(self.learner, self.path, {"run": state, "settings": self._settings()}, products)
 
     def _restore(self, path: Path) -> None:
-        extra, measured = checkpoints.restore(self.learner, path, self._settings())
+        checkpoints.restore(self.learner, path, self._settings(), self._take)
+
+    def _take(self, extra: dict[str, Any], measured: dict[str, Tensor]) -> Callable[[], None]:
+        """Check the saved state of a run, and return a function that puts this run into it."""
         state = extra["run"]
-        self.measured.restore(state["accuracy"])
-        self._finished, self._seconds = state["finished"], dict(state["seconds"])
-        self._retained = list(state.get("training", []))
-        if self.alignment is not None:
-            self.alignment.restore(measured["products"])
+        accuracy = Accuracies(self.stream.tasks, full_matrix=False)
+        accuracy.restore(state["accuracy"])
+        finished, seconds = whole("finished", state["finished"]), {k: float(v) for k, v in state["seconds"].items()}
+        retained = [float(value) for value in state.get("training", [])]
+        products = measured["products"] if self.alignment is not None else None
+        if not 0 <= finished <= max(1, self.stream.tasks) or seconds.keys() != self._seconds.keys():
+            raise InputError(f"{finished} tasks were finished")
+        if products is not None and self.alignment is not None and products.shape[1:] != (self.alignment.samples,):
+            raise InputError(f"the dot products have shape {tuple(products.shape)}")
+
+        def take() -> None:
+            self.measured.values[:] = accuracy.values
+            self._finished, self._seconds, self._retained = finished, seconds, retained
+            if self.alignment is not None and products is not None:
+                self.alignment.restore(products)
+
+        return take
 
     def _settings(self) -> dict[str, object]:
         """Return what a resumed run must have in common with the saved one, besides the learner."""

@@ -121,6 +121,19 @@ class Predictor:
         return Columns({"x": xs, "y": ys, "task": tasks})
 
     @final
+    def _check_rows(self, xs: Tensor, ys: Tensor, tasks: Tensor) -> None:
+        """Raise InputError for rows of a table that `_check` would not return; task -1 means that none was given."""
+        xs = self._checks.inputs(xs)
+        if tasks.dtype != torch.int64 or tasks.shape != (len(xs),) or (len(xs) and int(tasks.min()) < -1):
+            raise InputError("task ids are not whole numbers from -1 on")
+        named = tasks[tasks >= 0]
+        self._checks.tasks(named, len(named), needed=False)
+        outputs = self._forward(xs[:1], tasks[:1]).shape[1:]
+        kept = self._checks.targets(ys, tasks, outputs)
+        if kept.dtype != ys.dtype or kept.shape != ys.shape:
+            raise InputError(f"targets are {ys.dtype} of shape {tuple(ys.shape)}")
+
+    @final
     def expect(self, xs: Tensor) -> None:
         """Accept only inputs of this shape and dtype from now on; a restored learner knows them from its table."""
         self._checks.expect(xs)
@@ -184,5 +197,5 @@ def loss_name(loss: Callable[..., object]) -> str:
 
 def named_loss(name: str) -> Loss | None:
     """Return torch's loss function of that name; None for a user's own."""
-    found: Loss | None = getattr(functional, name, None)
-    return found
+    found = getattr(functional, name, None)
+    return found if callable(found) and loss_name(found) == name else None

@@ -13,6 +13,7 @@ from torch.nn import functional
 from metareplay._core.checks import check_count
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Purpose
+from metareplay._core.interrupts import HeldBack
 from metareplay._core.plan import Plan
 from metareplay._core.stacks import StackStorage, slides
 from metareplay._core.table import Storage, Table, TensorStorage
@@ -141,21 +142,36 @@ class QLearner(TableLearner):
             truncated: Whether the episode was broken off, for instance by a time limit: the target is as usual.
         """
         incoming = self._transition(x, action, reward, next_x, terminated)
+        over = bool(terminated) or bool(truncated)
         if self.table is None:
             self.table = self.make_table(incoming, self.piece_size())
-        self._learn(incoming, self.table)
-        if terminated or truncated:
-            self.episodes += 1
-        count, changed = (self.seen, True) if self.target_in == "frames" else (self.episodes, terminated or truncated)
-        if changed and count % self.target_every == 0:
-            self.temporal_difference.refresh(self.model)
+        with HeldBack():
+            self._learn(incoming, self.table)
+            self.episodes += over
+            count, changed = (self.seen, True) if self.target_in == "frames" else (self.episodes, over)
+            if changed and count % self.target_every == 0:
+                self.temporal_difference.refresh(self.model)
+
+    @final
+    def check_held(self, held: Columns) -> None:
+        """Raise InputError for transitions of a checkpoint that `observe` would not have accepted."""
+        xs, following = self._checks.inputs(held["x"]), self._checks.inputs(held["next_x"])
+        if following.shape != xs.shape or following.dtype != xs.dtype:
+            raise InputError("x and next_x differ in shape or dtype")
+        actions = self._forward(xs[:1], torch.full((len(xs[:1]),), -1)).shape[1:].numel()
+        kinds = {"action": torch.int64, "reward": self.weights.dtype, "over": torch.bool, "task": torch.int64}
+        for name, dtype in kinds.items():
+            if held[name].dtype != dtype or held[name].shape != (len(xs),):
+                raise InputError(f"{name} is {held[name].dtype} of shape {tuple(held[name].shape)}")
+        if ((held["action"] < 0) | (held["action"] >= actions)).any():
+            raise InputError(f"an action is not one of 0 to {actions - 1}")
 
     def _learn(self, incoming: Columns, table: Table) -> None:
         """Draw everything first, then compute, then store."""
         table.bring(incoming)
         with Sampler(self.memory, self.draws, self.seen, incoming.task_ids()) as memory:
             plan = self.plan(memory)
-        outcome = Outcome(1) if self.seen < self.warmup else self.chosen_engine.execute(plan, table, self.objective)
+        outcome = Outcome(1) if self.seen < self.warmup else self.execute(plan, table)
         self.finish(outcome, plan.slots, incoming, table)
 
     def check_reshaping(self) -> None:

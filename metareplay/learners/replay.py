@@ -60,7 +60,7 @@ class ReplayLearner(Learner):
         table.bring(incoming)
         with Sampler(self.memory, self.draws, self.seen, incoming.task_ids()) as memory:
             plan = self.plan(memory)
-        outcome = self.chosen_engine.execute(plan, table, self.objective)
+        outcome = self.execute(plan, table)
         self.finish(outcome, plan.slots, incoming, table)
 
     def rows_per_example(self) -> int:

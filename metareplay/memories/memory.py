@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, final
 
@@ -95,6 +96,18 @@ class Memory(ABC):
         self._count, self.table, self.seen, self.seen_of = len(filled), table, seen, Counter(seen_of)
         self.order[: len(filled)] = filled
         self.is_filled[filled] = True
+
+    @final
+    def remember(self) -> Callable[[], None]:
+        """Remember what is held and counted, without the examples; calling the returned function restores it."""
+        count, seen, seen_of, table = self._count, self.seen, self.seen_of.copy(), self.table
+        order, is_filled = self.order.copy(), self.is_filled.copy()
+
+        def undo() -> None:
+            self._count, self.seen, self.seen_of, self.table = count, seen, seen_of, table
+            self.order[:], self.is_filled[:] = order, is_filled
+
+        return undo
 
     @final
     def keep(self, slots: Ints, tasks: Ints) -> None:
