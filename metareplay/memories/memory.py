@@ -11,13 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metareplay._core.checks import check_count, whole
+from metareplay._core.archive import read_arrays, write_arrays
+from metareplay._core.checks import check_count, check_room, path_of, whole
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws, Ints
-from metareplay._core.files import write_atomically
 from metareplay._core.table import Storage, Table
 from metareplay.errors import InputError
 from metareplay.streams.stream import Examples
+
+BYTES = 17  # of the lists of slots, for each slot
 
 
 class Memory(ABC):
@@ -31,6 +33,7 @@ class Memory(ABC):
     def __init__(self, capacity: int, storage: Storage | None = None) -> None:
         check_count("capacity", capacity, "a memory holds at least one example")
         self.capacity = whole("capacity", capacity)
+        check_room("capacity", self.capacity, BYTES * self.capacity)
         self.storage = storage
         self.seen = 0  # examples offered so far, kept or not: N in Algorithm 3
         self.seen_of: Counter[int] = Counter()  # the same count for each task
@@ -150,18 +153,32 @@ class Memory(ABC):
     def export(self, path: str | Path) -> None:
         """Write the examples held as a NumPy archive with the arrays xs, ys, tasks, slots and seen.
 
+        `read_export` reads it and checks its checksum; `numpy.load` reads it, too.
+
         Args:
             path: The file to write, usually *.npz.
         """
         held = self.examples()
-        slots, seen = np.sort(self.filled), np.int64(self.seen)
-        with write_atomically(Path(path)) as file:
-            np.savez(file, xs=_array(held.xs), ys=_array(held.ys), tasks=self.tasks(), slots=slots, seen=seen)
+        arrays = {"xs": _array(held.xs), "ys": _array(held.ys), "tasks": self.tasks(), "slots": np.sort(self.filled)}
+        write_arrays(path_of("path", path), arrays | {"seen": np.array(self.seen)})
 
     def __repr__(self) -> str:
         """Show the options and how full the memory is."""
         options = ", ".join(f"{name}={value!r}" for name, value in self.settings().items() if name != "kind")
         return f"<{type(self).__name__}({options}), {len(self)} held of {self.seen} seen>"
+
+
+def read_export(path: str | Path) -> dict[str, NDArray[Any]]:
+    """Read what `Memory.export` wrote; raise CheckpointError if a single bit of it is wrong.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The arrays xs, ys, tasks, slots and seen.
+    """
+    there = path_of("path", path)
+    return read_arrays(there, "export", f"{there} is damaged or not an export of a memory: export it again")
 
 
 def _array(values: Tensor) -> NDArray[Any]:
