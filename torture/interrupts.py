@@ -169,7 +169,9 @@ def _while_saving(make: Make, path: Path) -> Work:
 
 def _while_loading(make: Make, path: Path) -> Work:
     _observed(make, TO).save(path)
-    before, after = ({k: v.clone() for k, v in m.state_dict().items()} for m in (make().model, _observed(make, TO).model))
+    before, after = (
+        {k: v.clone() for k, v in m.state_dict().items()} for m in (make().model, _observed(make, TO).model)
+    )
 
     def work(at: AtLine) -> str | None:
         model = make().model
@@ -196,5 +198,3 @@ def _while_running(make: Make, path: Path) -> Work:
         return None if same else "the run that went on ended with other numbers"
 
     return work
-
-

@@ -72,7 +72,9 @@ def examples() -> tuple[Tensor, Tensor, Tensor]:
 def stream() -> mr.OwnStream:
     """Return the examples as a stream with a test set for each task."""
     xs, ys, tasks = examples()
-    return mr.OwnStream.from_tensors(xs, ys, tasks.tolist(), test=[(xs[tasks == t], ys[tasks == t]) for t in range(TASKS)])
+    return mr.OwnStream.from_tensors(
+        xs, ys, tasks.tolist(), test=[(xs[tasks == t], ys[tasks == t]) for t in range(TASKS)]
+    )
 
 
 def state(learner: mr.learners.learner.TableLearner) -> dict[str, Any]:
@@ -83,8 +85,9 @@ def state(learner: mr.learners.learner.TableLearner) -> dict[str, Any]:
     kept |= {f"objective/{name}": value for name, value in learner.objective.state().items()}
     found: dict[str, Any] = {name: value.detach().numpy().tobytes() for name, value in kept.items()}
     memory = learner.own_memory
-    if memory is not None and memory.table is not None:
-        found |= {f"held/{name}": values.numpy().tobytes() for name, values in memory.held().items()}
+    if memory is not None:
+        held = memory.held().items() if len(memory) else ()
+        found |= {f"held/{name}": values.numpy().tobytes() for name, values in held}
         found |= {"filled": memory.filled.tolist(), "seen_of": sorted(memory.seen_of.items()), "offered": memory.seen}
         found["rows"] = memory.row_of.tolist()
     return found | {"seen": learner.seen}

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metareplay._core.files import write_atomically
+from metareplay._core.interrupts import HeldBack
 from metareplay._core.seal import ZIP_COMMENT, SealingWriter, check_zip
 from metareplay._version import __version__
 from metareplay.errors import CheckpointError
@@ -84,7 +85,7 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
         path: The file to write.
         arrays: The arrays by name.
     """
-    with write_atomically(path) as file:
+    with HeldBack(), write_atomically(path) as file:  # zipfile does not survive an interrupt
         writer = SealingWriter(file)
         with zipfile.ZipFile(writer, "w") as archive:  # type: ignore[call-overload]
             archive.comment = ZIP_COMMENT

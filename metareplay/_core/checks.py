@@ -3,7 +3,7 @@
 import math
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,14 +23,14 @@ def shown(value: object) -> str:
     try:
         text = " ".join(repr(value).split())
     except Exception:  # a number of too many digits, or an object that cannot describe itself
-        text = f"a {type(value).__name__}"
+        text = described(value)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def whole(name: str, value: object) -> int:
     """Return a whole number as Python's int, whatever library it comes from."""
     try:
-        return operator.index(value)  # type: ignore[arg-type]
+        return int(operator.index(value))  # type: ignore[arg-type]
     except Exception as error:
         raise InputError(f"{name}={shown(value)}: use a whole number") from error
 
@@ -43,7 +43,7 @@ def real(name: str, value: object) -> float:
         raise InputError(f"{name}={shown(value)}: use a number") from error
 
 
-def instance(name: str, value: object, kind: type[Kind], wanted: str) -> Kind:
+def instance(name: str, value: Kind, kind: type[Any], wanted: str) -> Kind:
     """Return a value if it is of a class; otherwise raise InputError.
 
     Args:
@@ -70,11 +70,13 @@ def described(value: object) -> str:
 
 
 def flag(name: str, value: object) -> bool:
-    """Return True or False as Python's bool, also if it comes from NumPy or torch."""
-    if isinstance(value, bool):
-        return value
-    if type(value).__module__ in ("numpy", "torch") and str(getattr(value, "dtype", "")) in ("bool", "torch.bool"):
-        return bool(value)
+    """Return True or False as Python's bool, also if it comes from NumPy or torch, or is 0 or 1."""
+    try:
+        number = value.item() if hasattr(value, "item") else value
+        if isinstance(number, int) and number in (0, 1):
+            return bool(number)
+    except Exception as error:  # an array of several values
+        raise InputError(f"{name}={shown(value)}: use True or False") from error
     raise InputError(f"{name}={shown(value)}: use True or False")
 
 
@@ -85,12 +87,45 @@ def function(name: str, value: object) -> Callable[..., Any]:
     return value
 
 
+def choice(name: str, value: object, known: Sequence[str], otherwise: str = "") -> str:
+    """Return one of several words; otherwise raise InputError.
+
+    Args:
+        name: What the value is called.
+        value: The value.
+        known: The words.
+        otherwise: What else can be used, for the message.
+    """
+    if not isinstance(value, str) or value not in known:
+        words = [*map(repr, known), *([otherwise] if otherwise else [])]
+        wanted = " or ".join(words) if len(words) == 2 else f"one of {', '.join(words[:-1])}, or {words[-1]}"
+        raise InputError(f"{name}={shown(value)}: use {wanted}")
+    return value
+
+
+def whole_numbers(name: str, values: object) -> tuple[int, ...]:
+    """Return several whole numbers of at least one, such as the widths of layers."""
+    try:
+        several = [] if not isinstance(values, Iterable) else list(values)
+    except Exception as error:  # torch's single numbers say that they can be iterated over
+        raise InputError(f"{name}={shown(values)}: use a list of whole numbers") from error
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise InputError(f"{name}={shown(values)}: use a list of whole numbers")
+    found = tuple(whole(name, value) for value in several)
+    if min(found, default=1) < 1:
+        raise InputError(f"{name}={shown(values)}: each must be at least one unit; use whole numbers of at least 1")
+    return found
+
+
 def path_of(name: str, value: object) -> Path:
     """Return a path, or raise InputError for what cannot be one."""
     try:
-        return Path(value)  # type: ignore[arg-type]
+        path = Path(value)  # type: ignore[arg-type]
     except TypeError as error:
         raise InputError(f"{name} is {described(value)}: use a path") from error
+    if not str(path).isprintable():
+        raise InputError(f"{name}={shown(str(path))}: use a path without line breaks and control characters")
+    return path
 
 
 def check_rate(name: str, value: float) -> None:

@@ -22,6 +22,8 @@ def write_atomically(path: Path) -> Iterator[BinaryIO]:
     Args:
         path: The file to write.
     """
+    if not path.name:
+        raise DiskError(f"cannot write {path}: it is a folder; give the name of a file")
     part = path.with_name(f".{path.name}.{MACHINE}-{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

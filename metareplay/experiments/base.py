@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, final
 
+from metareplay._core.checks import path_of
 from metareplay._core.files import exists, write_atomically
 from metareplay._core.seal import opened_json, sealed_json
 from metareplay.engines.choose import EngineName
@@ -81,7 +82,7 @@ class BaseRecord(ABC):
         Returns:
             The path of the file.
         """
-        path = Path(folder) / f"{self.name}.json"
+        path = path_of("folder", folder) / f"{self.name}.json"
         if exists(path) and not self._replaceable(path):
             path = path.with_name(f"format{FORMAT}-{path.name}")
         with write_atomically(path) as file:
@@ -96,8 +97,9 @@ class BaseRecord(ABC):
         Args:
             path: The file.
         """
+        path = path_of("path", path)
         try:
-            return cls.from_json(opened_json(Path(path).read_bytes())[0])
+            return cls.from_json(opened_json(path.read_bytes())[0])
         except FileNotFoundError as error:
             raise MetareplayError(f"no record at {path}: check the path") from error
         except MetareplayError as error:

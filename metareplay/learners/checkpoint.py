@@ -91,6 +91,8 @@ def restore(
     measured = part(tensors, "run/")
     try:
         also = take(extra, measured) if take is not None else None
+    except CheckpointError as error:
+        raise CheckpointError(f"{path} does not fit: {error}") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"{path} is damaged ({one_line(error)}): start again (--fresh)") from error
     fill(learner, path, about, tensors, also)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metareplay._core.checks import check_strength
+from metareplay._core.checks import check_strength, instance
 from metareplay._core.columns import Columns
 from metareplay._core.interrupts import let_through
 from metareplay._core.table import Table
@@ -47,6 +47,7 @@ class GEM(Learner):
 
     def __post_init__(self) -> None:
         check_strength(self.strength)
+        instance("memory", self.memory, Memory, "a memory, for instance Ring(500, tasks=20)")
         super().__post_init__()
         self.memory.claim()
 

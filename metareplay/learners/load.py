@@ -6,7 +6,7 @@ from typing import Any, TypeVar, overload
 from torch import nn
 
 from metareplay._core.archive import part
-from metareplay._core.checks import instance, path_of
+from metareplay._core.checks import instance, path_of, shown
 from metareplay.errors import CheckpointError, InputError
 from metareplay.learners.checkpoint import fill, plain
 from metareplay.learners.checkpoint_checks import check_model, read_checkpoint
@@ -49,11 +49,11 @@ def _make(
     path: Path, about: dict[str, Any], model: nn.Module, kind: type[TableLearner] | None, options: dict[str, Any]
 ) -> TableLearner:
     """Make a new learner with the saved settings."""
+    if kind is not None and not (isinstance(kind, type) and issubclass(kind, TableLearner)):
+        raise InputError(f"kind={shown(kind)}: give a subclass of metareplay.Learner")
     kinds = {one.__name__: one for one in (*LEARNERS, *Q_LEARNERS, *([] if kind is None else [kind]))}
     name, settings = about["learner"], about["settings"] | options
     settings.pop(SOURCE, None)
-    if kind is not None and not (isinstance(kind, type) and issubclass(kind, TableLearner)):
-        raise InputError(f"kind={kind!r}: give a subclass of metareplay.Learner")
     if kind is not None and kind.__name__ != name:
         raise CheckpointError(f"{path} holds a {name}, not a {kind.__name__}: leave kind=... out, or give that class")
     if name not in kinds:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from metareplay._core.checks import check_rate, real, whole
+from metareplay._core.checks import check_rate, choice, flag, function, instance, real, whole
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws
 from metareplay._core.weights import Weights
@@ -50,8 +50,9 @@ class Predictor:
         check_rate("lr", self.lr)
         if self.clip is not None:
             check_rate("clip", self.clip)
-        if not isinstance(self.model, nn.Module):
-            raise InputError(f"model is a {type(self.model).__name__}: use a torch.nn.Module")
+        if self.loss is not None:
+            function("loss", self.loss)
+        instance("model", self.model, nn.Module, "a torch.nn.Module")
         check_engine(self.engine)
         self.draws = Draws(self.seed)
         self.objective = self.make_objective()
@@ -91,6 +92,26 @@ class Predictor:
         """
         outputs = self.outputs(xs, task)
         return outputs if self.regression else outputs.argmax(dim=-1)
+
+    @final
+    def accuracy(self, xs: Array, ys: Array | Sequence[int], task: Tasks = None) -> float:
+        """Return the accuracy on some examples, in percent. Labels are checked as those that are learned from.
+
+        Args:
+            xs: A batch of inputs.
+            ys: Their labels.
+            task: The task id, or one for each input, for models with several heads.
+        """
+        if self.regression:
+            raise InputError("accuracy is undefined for regression: compare the targets with outputs")
+        outputs = self.outputs(xs, task)
+        if outputs.dim() != 2 or not len(outputs):
+            raise InputError(
+                f"the outputs have shape {tuple(outputs.shape)}, not one score per class for some examples"
+            )
+        tasks = self._checks.tasks(task, len(outputs), needed=False)
+        right = outputs.argmax(dim=-1).cpu() == self._checks.targets(ys, tasks, outputs.shape[1:]).cpu()
+        return 100 * right.double().mean().item()
 
     @final
     def outputs(self, xs: Array, task: Tasks = None) -> Tensor:
@@ -177,10 +198,12 @@ def checked(name: str, kind: Any, value: Any) -> Any:
     """
     if kind is int:
         return whole(name, value)
+    if kind is bool:
+        return flag(name, value)
     if kind is float or (kind == float | None and value is not None):
         return real(name, value)
-    if get_origin(kind) is Literal and name != "engine" and value not in get_args(kind):
-        raise InputError(f"{name}={value!r}: use one of {', '.join(map(repr, get_args(kind)))}")
+    if get_origin(kind) is Literal and name != "engine":
+        return choice(name, value, get_args(kind))
     return value
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from metareplay._core.checks import check_count
+from metareplay._core.checks import check_count, check_room, flag, instance, real, shown, whole
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Purpose
 from metareplay._core.interrupts import HeldBack
@@ -84,12 +84,14 @@ class QLearner(TableLearner):
         check_count("k", self.k, "a batch holds at least the newest transition")
         check_count("target_every", self.target_every, "the target network is renewed from time to time")
         check_count("epsilon_frames", self.epsilon_frames, "exploration takes at least one frame to change")
+        instance("memory", self.memory, Memory, "a memory, for instance Reservoir(50_000)")
+        check_room("k", self.k, 40 * self.k)
         for name in ("discount", "epsilon_start", "epsilon_end"):
-            if not 0 <= getattr(self, name) <= 1:
+            if not 0 <= real(name, getattr(self, name)) <= 1:
                 raise InputError(f"{name}={getattr(self, name)}: use a share from 0 to 1")
-        if self.warmup < 0:
-            raise InputError(f"warmup={self.warmup}: use a number of frames, 0 or more")
-        if self.reward_clip is not None and not self.reward_clip > 0:
+        if whole("warmup", self.warmup) < 0:
+            raise InputError(f"warmup={shown(self.warmup)}: use a number of frames, 0 or more")
+        if self.reward_clip is not None and not real("reward_clip", self.reward_clip) > 0:
             raise InputError(f"reward_clip={self.reward_clip}: use a number above 0, or None for no limit")
         super().__post_init__()
         self.memory.claim()
@@ -141,8 +143,8 @@ class QLearner(TableLearner):
             terminated: Whether the episode has come to its end: nothing follows, and the target is the reward alone.
             truncated: Whether the episode was broken off, for instance by a time limit: the target is as usual.
         """
-        incoming = self._transition(x, action, reward, next_x, terminated)
-        over = bool(terminated) or bool(truncated)
+        over = flag("terminated", terminated) or flag("truncated", truncated)
+        incoming = self._transition(x, action, reward, next_x, bool(terminated))
         if self.table is None:
             self.table = self.make_table(incoming, self.piece_size())
         with HeldBack():
@@ -259,9 +261,9 @@ class QLearner(TableLearner):
         following, actions = self._checks.inputs(following), self._actions(xs)
         number, value = as_tensor("action", action), _number(reward)
         if number.numel() != 1 or number.is_floating_point() or not 0 <= int(number) < actions:
-            raise InputError(f"action {action!r}: the model's actions are 0 to {actions - 1}")
+            raise InputError(f"action {shown(action)}: the model's actions are 0 to {actions - 1}")
         if not math.isfinite(value):
-            raise InputError(f"reward {reward!r}: use a finite number")
+            raise InputError(f"reward {shown(reward)}: use a finite number")
         most = math.inf if self.reward_clip is None else self.reward_clip
         self._checks.expect(xs)
         return Columns(
@@ -280,5 +282,5 @@ def _number(reward: SupportsFloat) -> float:
     """Return a reward as Python's float; NaN if it is not a single number."""
     try:
         return float(reward)
-    except (TypeError, ValueError, RuntimeError):
+    except Exception:
         return math.nan

@@ -11,7 +11,7 @@ from metareplay._core.interrupts import HeldBack
 from metareplay._core.plan import Plan, Rates
 from metareplay._core.table import Table, TensorStorage
 from metareplay.errors import InputError, NonFiniteError
-from metareplay.learners.input_checks import Array, Tasks
+from metareplay.learners.input_checks import Array, Tasks, as_tensor
 from metareplay.learners.predictor import Predictor
 
 
@@ -63,7 +63,8 @@ class Reptile(Predictor):
             task: One task id, or one for each example, for models with several heads.
         """
         check_count("updates", updates, "train makes at least one update")
-        if len(xs) == 0:
+        xs = as_tensor("x", xs)
+        if xs.shape[:1] == (0,):
             raise InputError("the dataset is empty: give at least one example")
         data = self._check(xs, ys, task, needs_tasks=False)
         table = Table(0, len(data), data, TensorStorage(self.weights.device))

@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -11,6 +12,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from metareplay._core.checks import check_room, path_of
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Ints
 from metareplay._core.interrupts import HeldBack
@@ -63,6 +65,9 @@ class TableLearner(Predictor):
         """
         memory, slots, device = self.own_memory, self.slot_count(), self.weights.device
         storage = (memory.storage if memory is not None else None) or self.make_storage(like)
+        if storage is None or isinstance(storage, TensorStorage):
+            each = sum(math.prod(values.shape[1:]) * values.element_size() for _, values in like.items())
+            check_room("the number of examples to hold,", slots, (slots + room) * each)
         try:
             with torch.inference_mode(False):
                 table = Table(slots, room, like, storage)
@@ -174,7 +179,7 @@ class TableLearner(Predictor):
         Args:
             path: The file to write.
         """
-        checkpoint.save(self, Path(path))
+        checkpoint.save(self, path_of("path", path))
 
     @final
     def execute(self, plan: Plan, table: Table) -> Outcome:

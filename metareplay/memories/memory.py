@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metareplay._core.archive import read_arrays, write_arrays
-from metareplay._core.checks import check_count, check_room, path_of, whole
+from metareplay._core.checks import check_count, check_room, instance, path_of, whole
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws, Ints
 from metareplay._core.table import Storage, Table
@@ -34,6 +34,8 @@ class Memory(ABC):
         check_count("capacity", capacity, "a memory holds at least one example")
         self.capacity = whole("capacity", capacity)
         check_room("capacity", self.capacity, BYTES * self.capacity)
+        if storage is not None:
+            instance("storage", storage, Storage, "a Storage, or None")
         self.storage = storage
         self.seen = 0  # examples offered so far, kept or not: N in Algorithm 3
         self.seen_of: Counter[int] = Counter()  # the same count for each task
