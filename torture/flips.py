@@ -24,8 +24,8 @@ class Damage(Torture):
 
     name: ClassVar[str] = "a flipped bit"
     few: ClassVar[int] = 300
-    some: ClassVar[int] = 20_000
-    many: ClassVar[int] = 200_000
+    some: ClassVar[int] = 100_000
+    many: ClassVar[int] = 1_000_000
 
     def tries(self, count: int, rng: random.Random, folder: Path) -> Iterator[Try]:
         """Damage the files in turn."""
@@ -45,8 +45,8 @@ class Truncation(Torture):
 
     name: ClassVar[str] = "a file cut short"
     few: ClassVar[int] = 100
-    some: ClassVar[int] = 5_000
-    many: ClassVar[int] = 50_000
+    some: ClassVar[int] = 10_000
+    many: ClassVar[int] = 100_000
 
     def tries(self, count: int, rng: random.Random, folder: Path) -> Iterator[Try]:
         """Cut the files in turn."""

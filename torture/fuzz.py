@@ -1,6 +1,5 @@
 """Wrong calls: every public function either does what it should or refuses by one line of ours."""
 
-import os
 import random
 import warnings
 from collections.abc import Callable, Iterator
@@ -65,7 +64,7 @@ def _calls(folder: Path) -> dict[str, tuple[Call, dict[str, Any]]]:
     agent |= {"optimizer": "sgd", "discount": 0.9, "double": False, "target_every": 5, "target_in": "frames"}
     agent |= {"warmup": 3, "epsilon_start": 1.0, "epsilon_end": 0.1, "epsilon_frames": 10, "reward_clip": None}
     image = {"tasks": 2, "examples": 5, "seed": 0, "images": _images(), "shape": (784,), "test_examples": 5}
-    net = {"inputs": 4, "hidden": (3,), "outputs": 2, "seed": 0}
+    net: dict[str, Any] = {"inputs": 4, "hidden": (3,), "outputs": 2, "seed": 0}
     _taught().save(folder / "right.ckpt")
     _taught().memory.export(folder / "right.npz")
     run = {"full_matrix": False, "training": False, "alignment": 0, "past": "before", "checkpoint": None}
@@ -154,7 +153,6 @@ class Fuzz(Torture):
     def tries(self, count: int, rng: random.Random, folder: Path) -> Iterator[Try]:
         """Draw a call, one or two of its arguments, and values for them."""
         calls = _calls(folder)
-        os.chdir(folder)  # some paths are names without a folder
         mr.run(mr.Online(mlp()), stream()).write(folder).rename(folder / "right.json")
         for _ in range(count):
             name = rng.choice(list(calls))

@@ -24,13 +24,13 @@ class Kills(Torture):
 
     name: ClassVar[str] = "a kill"
     few: ClassVar[int] = 10
-    some: ClassVar[int] = 300
-    many: ClassVar[int] = 3_000
+    some: ClassVar[int] = 1_000
+    many: ClassVar[int] = 10_000
 
     def tries(self, count: int, rng: random.Random, folder: Path) -> Iterator[Try]:
         """Kill until enough kills have been made; a try is a kill, and the last of a run tells how it ended."""
         loop.SAVE_EVERY = 0.0
-        expected = {name: _undisturbed(name, folder / "undisturbed") for name in SUBJECTS}
+        expected = {name: undisturbed(name, folder / "undisturbed") for name in SUBJECTS}
         made, number = 0, 0
         while made < count:
             name, place = list(SUBJECTS)[number % len(SUBJECTS)], folder / str(number)
@@ -41,13 +41,18 @@ class Kills(Torture):
                     kills += 1
             made += kills
             _killed(name, place, 60.0)
-            wrong = _wrong(place, expected[name][1])
+            wrong = what_is_wrong(place, [expected[name][1]])
             for last in range(kills):
                 yield Try(f"{name}, {kills} kills", wrong if last == kills - 1 else None)
 
 
-def _undisturbed(name: str, folder: Path) -> tuple[float, mr.Record]:
-    """Run once; return how long it took, and the record."""
+def undisturbed(name: str, folder: Path) -> tuple[float, mr.Record]:
+    """Run once; return how long it took, and the record.
+
+    Args:
+        name: The learner.
+        folder: Where to write the record.
+    """
     carry_out(SubjectRun(learner=name), folder, fresh=True)  # compiles what has to be compiled
     start = time.monotonic()
     record = carry_out(SubjectRun(learner=name), folder, fresh=True)
@@ -74,11 +79,18 @@ def _killed(name: str, folder: Path, after: float) -> bool:
     return True
 
 
-def _wrong(folder: Path, expected: mr.Record) -> str | None:
-    """Return what is wrong with what a run has left."""
+def what_is_wrong(folder: Path, expected: list[mr.Record]) -> str | None:
+    """Return what is wrong with what some runs have left in a folder.
+
+    Args:
+        folder: The folder.
+        expected: The records of the same runs, undisturbed.
+    """
     names = sorted(path.name for path in folder.iterdir())
-    if names != [f"{expected.name}.json"]:
+    if names != sorted(f"{one.name}.json" for one in expected):
         return f"there are {', '.join(names)}"
-    found = mr.Record.read(folder / names[0])
-    same = found.weights == expected.weights and found.to_json()["accuracy"] == expected.to_json()["accuracy"]
-    return None if same else "the numbers differ"
+    for one in expected:
+        found = mr.Record.read(folder / f"{one.name}.json")
+        if found.weights != one.weights or found.to_json()["accuracy"] != one.to_json()["accuracy"]:
+            return "the numbers differ"
+    return None

@@ -17,24 +17,16 @@ def mlp() -> nn.Module:
     return mr.networks.mlp(INPUTS, (8, 5), CLASSES, seed=1)
 
 
-def normed() -> nn.Module:
-    """Make a small network that only torch can train, with statistics and dropout."""
-    layers = (nn.Flatten(), nn.Linear(INPUTS, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Tanh(), nn.Linear(8, CLASSES))
-    return mr.networks.initial.glorot(nn.Sequential(*layers), 1).apply(_without_batch_statistics)
-
-
-def _without_batch_statistics(module: nn.Module) -> None:
-    """Let batches of one example through."""
-    if isinstance(module, nn.BatchNorm1d):
-        module.momentum = 0.01
-        module.track_running_stats = True
-
-
 Make = Callable[[], mr.Learner]
 
 
 def _mer(**options: Any) -> mr.MER:
     return mr.MER(mlp(), memory=mr.Reservoir(9), beta=0.3, gamma=0.8, s=2, k=4, seed=7, **options)
+
+
+def _dropout() -> nn.Module:
+    """Make a small network that only torch can train, with randomness of its own."""
+    return nn.Sequential(mlp(), nn.Tanh(), nn.Dropout(0.2), mr.networks.mlp(CLASSES, (), CLASSES, seed=2))
 
 
 SUBJECTS: dict[str, Make] = {
@@ -54,6 +46,7 @@ SUBJECTS: dict[str, Make] = {
     "er with tasks": lambda: mr.ERTasks(mlp(), memory=mr.Ring(9, TASKS), lr=0.1, k=5, seed=7),
     "mer": _mer,
     "mer, torch": lambda: _mer(engine="torch"),
+    "mer, dropout": lambda: mr.MER(_dropout(), memory=mr.Reservoir(9), beta=0.3, s=2, k=4, seed=7),
     "mer, clipped": lambda: _mer(clip=0.3),
     "mer, one big batch": lambda: mr.MEROneBigBatch(mlp(), memory=mr.Reservoir(9), gamma=0.3, s=2, k=4, seed=7),
     "mer, current rate": lambda: mr.MERCurrentRate(mlp(), memory=mr.Reservoir(9), gamma=0.3, s=3, k=4, seed=7),
@@ -77,7 +70,7 @@ def stream() -> mr.OwnStream:
     )
 
 
-def state(learner: mr.learners.learner.TableLearner) -> dict[str, Any]:
+def state(learner: mr.TableLearner) -> dict[str, Any]:
     """Return everything that must be the same, bit for bit, as bytes and plain values."""
     kept: dict[str, Tensor] = dict(learner.model.state_dict())
     kept |= {f"private/{name}": value for name, value in learner.private_state().items()}

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Sequence
 
+from rich.markup import escape
 from rich.table import Table
 
 from metareplay._core.text import duration, spread
@@ -25,7 +26,7 @@ def table(groups: dict[str, list[Record]], title: str) -> Table:
     caption = "percent; RA retained, LA learning, BTI backward, FTI forward"
     caption += "\nTA: retained accuracy on training examples" if trained else ""
     caption += "\ndot: mean dot product of an example's gradient with past ones" if aligned else ""
-    rows = Table(title=title, caption=caption, title_justify="left")
+    rows = Table(title=escape(title), caption=caption, title_justify="left")
     rows.add_column("learner", no_wrap=True)
     for name in (*map(str.upper, names), *(["dot"] if aligned else []), "seeds", "time"):
         rows.add_column(name, justify="right", no_wrap=True)
@@ -34,7 +35,7 @@ def table(groups: dict[str, list[Record]], title: str) -> Table:
         if aligned:
             metrics.append(spread([record.dot for record in records], digits=3))
         seconds = statistics.fmean(record.seconds["learn"] for record in records)
-        rows.add_row(name, *metrics, str(len(records)), duration(seconds))
+        rows.add_row(escape(name), *metrics, str(len(records)), duration(seconds))
     return rows
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Generic, final
 
-from metareplay._core.files import write_atomically
+from metareplay._core.files import names_in, write_atomically
 from metareplay._core.seal import opened_json, sealed_json
 from metareplay.errors import MetareplayError
 from metareplay.experiments.base import AnyRecord, BaseRecord, kind_of
@@ -26,9 +26,12 @@ class Records(Generic[AnyRecord]):
 
     def __init__(self, folder: Path, kind: type[AnyRecord]) -> None:
         self._kind = kind
-        self._files = {path.stem.rpartition("-")[2]: path for path in sorted(folder.glob("*.json"))}
+        paths = [folder / name for name in sorted(names_in(folder)) if not name.startswith(".")]
+        self._files = {path.stem.rpartition("-")[2]: path for path in paths if path.suffix == ".json"}
         self._known: dict[str, AnyRecord] = {}
-        for path in sorted(folder.glob("*.jsonl")):
+        for path in paths:
+            if path.suffix != ".jsonl":
+                continue
             self._known |= {record.key: record for record in unpack(path, kind)}
 
     def find(self, key: str) -> AnyRecord | None:

@@ -46,7 +46,7 @@ class ReplayLearner(Learner):
         check_count("k", self.k, "a batch holds at least the incoming example")
         instance("memory", self.memory, Memory, "a memory, for instance Reservoir(500)")
         rows = whole("k", self.rows_per_example())
-        check_room("the rows per example, k times the number of batches,", rows, ROW_BYTES * rows)
+        check_room("rows per example (k times the number of batches)", rows, ROW_BYTES * rows)
         super().__post_init__()
         self.memory.claim()
 

@@ -67,7 +67,7 @@ class TableLearner(Predictor):
         storage = (memory.storage if memory is not None else None) or self.make_storage(like)
         if storage is None or isinstance(storage, TensorStorage):
             each = sum(math.prod(values.shape[1:]) * values.element_size() for _, values in like.items())
-            check_room("the number of examples to hold,", slots, (slots + room) * each)
+            check_room("examples to hold", slots, (slots + room) * each)
         try:
             with torch.inference_mode(False):
                 table = Table(slots, room, like, storage)

@@ -50,7 +50,7 @@ def test_what_is_no_flag(value: object) -> None:
 
 @pytest.mark.parametrize("value", [3, "abc", None, torch.tensor(1), [1.5], ["a"], [0], [-1]], ids=repr)
 def test_what_is_no_list_of_whole_numbers(value: object) -> None:
-    refused("n=.*: use .*whole number", whole_numbers, "n", value)
+    refused("n=.*: .*whole number", whole_numbers, "n", value)
 
 
 def test_lists_of_whole_numbers() -> None:
