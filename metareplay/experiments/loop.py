@@ -7,7 +7,7 @@ from typing import Any, Literal, final, get_args
 
 from torch import Tensor
 
-from metareplay._core.checks import check_room, choice, flag, instance, path_of, shown, whole
+from metareplay._core.checks import check_room, choice, flag, instance, path_of, whole
 from metareplay._core.columns import Columns
 from metareplay._core.files import exists
 from metareplay._core.table import Table
@@ -93,9 +93,7 @@ class Run(BaseRun[Record]):
         self.path = path_of("checkpoint", checkpoint) if checkpoint is not None else None
         flag("full_matrix", full_matrix)
         flag("training", training)
-        if whole("alignment", alignment) < 0:
-            raise InputError(f"alignment={shown(alignment)}: use a number of past examples, 0 for none")
-        check_room("alignment", alignment, 16 * CHUNK * alignment)
+        check_room("alignment", whole("alignment", alignment), 16 * CHUNK * alignment)
         choice("past", past, get_args(Moment))
         if stream.tasks and learner.regression:
             raise InputError("run measures accuracy, which is undefined for regression: use observe_many and outputs")
