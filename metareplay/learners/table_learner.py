@@ -65,7 +65,7 @@ class TableLearner(Predictor):
         """
         memory, slots, device = self.own_memory, self.slot_count(), self.weights.device
         storage = (memory.storage if memory is not None else None) or self.make_storage(like)
-        if storage is None or isinstance(storage, TensorStorage):
+        if isinstance(storage, TensorStorage) and device.type == "cpu":
             each = sum(math.prod(values.shape[1:]) * values.element_size() for _, values in like.items())
             check_room("examples to hold", slots, (slots + room) * each)
         try:
