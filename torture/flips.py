@@ -8,7 +8,7 @@ from typing import ClassVar, final
 import metareplay as mr
 from metareplay.errors import MetareplayError
 from metareplay.experiments import pack, unpack
-from torture.subjects import SUBJECTS, Make, examples, stream
+from torture.subjects import AGENTS, EXAMPLES, SUBJECTS, Agent, Make, examples, play, stream
 from torture.trial import Torture, Try
 
 Read = Callable[[], str | None]  # reads a damaged file; returns what went wrong
@@ -66,6 +66,12 @@ def _files(folder: Path) -> Iterator[tuple[Path, bytes, Read]]:
         learner.observe_many(*examples())
         learner.save(path)
         yield path, path.read_bytes(), _load(make, path)
+    for name, make_agent in AGENTS.items():
+        path = folder / f"{name}.ckpt"
+        agent = make_agent()
+        play(agent, EXAMPLES)
+        agent.save(path)
+        yield path, path.read_bytes(), _load(make_agent, path)
     record = mr.run(SUBJECTS["mer"](), stream())
     path = record.write(folder)
     yield path, path.read_bytes(), lambda: _refused(lambda: mr.Record.read(path))
@@ -80,7 +86,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, bytes, Read]]:
     yield export, export.read_bytes(), lambda: _refused(lambda: mr.memories.read_export(export))
 
 
-def _load(make: Make, path: Path) -> Read:
+def _load(make: Make | Agent, path: Path) -> Read:
     """Return what loads a checkpoint and looks whether the model has changed."""
     model = make().model
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any, ClassVar, final
 
 import metareplay as mr
-from torture.subjects import SUBJECTS, Make, differences, examples, state, stream
+from torture.subjects import AGENTS, SUBJECTS, Agent, Make, differences, examples, play, state, stream
 from torture.trial import Torture, Try
 
 PACKAGE = str(Path(mr.__file__).parent)
@@ -75,8 +75,40 @@ class Interrupts(Torture):
                 wrong = work(at)
                 yield Try(f"{name}: {method.__name__.strip('_')} at {at.where}", wrong)
 
+        share = max(1, count // 20)
+        for name, make_agent in list(AGENTS.items())[: max(1, count // 20)]:
+            play_on = _while_playing(make_agent)
+            whole = AtLine()
+            play_on(whole)
+            numbers = range(whole.lines)
+            for number in sorted(rng.sample(numbers, share)) if share < len(numbers) else numbers:
+                at = AtLine(number)
+                wrong = play_on(at)
+                yield Try(f"{name}: while playing at {at.where}", wrong)
+
 
 Work = Callable[[AtLine], str | None]
+
+
+def _while_playing(make: Agent) -> Work:
+    agent, states = make(), list[dict[str, Any]]()
+    for end in range(TO + 1):
+        play(agent, end)
+        states.append(state(agent))
+
+    def work(at: AtLine) -> str | None:
+        agent = make()
+        play(agent, FROM)
+        came = _interrupted(at, lambda: play(agent, TO))
+        if at.number >= 0 and not came:
+            return "Ctrl-C got lost"
+        wrong = differences(state(agent), states[agent.seen])
+        if wrong is not None:
+            return f"after {agent.seen} transitions {wrong}"
+        play(agent, TO)
+        return differences(state(agent), states[TO])
+
+    return work
 
 
 def _observed(make: Make, count: int) -> mr.Learner:

@@ -53,6 +53,23 @@ SUBJECTS: dict[str, Make] = {
 }
 
 
+Agent = Callable[[], mr.QLearner]
+
+AGENTS: dict[str, Agent] = {
+    "dqn": lambda: mr.DQN(mlp(), memory=mr.Recent(9), k=4, warmup=3, target_every=5, optimizer="adam", lr=0.01, seed=7),
+    "dqn, torch": lambda: mr.DQN(mlp(), memory=mr.Recent(9), k=4, warmup=3, target_every=5, seed=7, engine="torch"),
+    "dqn-mer": lambda: mr.DQNMER(mlp(), memory=mr.Reservoir(9), k=4, warmup=3, target_every=2, target_in="episodes"),
+}
+
+
+def play(agent: mr.QLearner, end: int) -> None:
+    """Let an agent observe the transitions up to a number, from the one that it has not seen yet."""
+    xs, ys, _ = examples()
+    for number in range(agent.seen, end):
+        over = number % 4 == 3
+        agent.observe(xs[number] / 255, int(ys[number]), float(ys[number]) - 1, xs[(number + 1) % EXAMPLES] / 255, over)
+
+
 @cache
 def examples() -> tuple[Tensor, Tensor, Tensor]:
     """Return uint8 inputs, labels and task ids: three tasks, one after the other."""
