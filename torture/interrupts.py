@@ -55,7 +55,7 @@ class Interrupts(Torture):
     """Interrupt `observe_many`, `observe`, `save`, `load` and `run`, with every learner."""
 
     name: ClassVar[str] = "Ctrl-C at a line"
-    few: ClassVar[int] = 60
+    few: ClassVar[int] = 20
     some: ClassVar[int] = 2_000
     many: ClassVar[int] = 1_000_000  # every line of everything
 
