@@ -23,11 +23,7 @@ def bars(console: Console) -> Iterator[Watcher]:
     columns = (text, BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     hidden = not console.is_terminal
     with RichProgress(*columns, console=console, transient=True, disable=hidden) as progress:
-<<<<<<< HEAD
         yield Bars(progress)
-=======
-        yield _Bars(progress)
->>>>>>> reliable
 
 
 @final

@@ -33,7 +33,6 @@ class Records(Generic[AnyRecord]):
 
     def __init__(self, folder: Path, kind: type[AnyRecord]) -> None:
         self._kind = kind
-<<<<<<< HEAD
         self._known: dict[str, AnyRecord] = {}
         names = sorted(name for name in names_in(folder) if not name.startswith("."))
         self._files = {
@@ -51,15 +50,6 @@ class Records(Generic[AnyRecord]):
     def keys(self) -> Set[str]:
         """The keys of all runs that have a record here, as far as can be told without reading the records."""
         return self._files.keys() | self._lines.keys() | self._known.keys()
-=======
-        paths = [folder / name for name in sorted(names_in(folder)) if not name.startswith(".")]
-        self._files = {path.stem.rpartition("-")[2]: path for path in paths if path.suffix == ".json"}
-        self._known: dict[str, AnyRecord] = {}
-        for path in paths:
-            if path.suffix != ".jsonl":
-                continue
-            self._known |= {record.key: record for record in unpack(path, kind)}
->>>>>>> reliable
 
     def find(self, key: str) -> AnyRecord | None:
         """Return the record of a finished run; None if there is none yet.

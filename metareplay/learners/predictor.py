@@ -210,11 +210,7 @@ def checked(name: str, kind: Any, value: Any) -> Any:
         return whole(name, value)
     if kind is bool:
         return flag(name, value)
-<<<<<<< HEAD
     if kind is float or (kind == MAYBE and value is not None):
-=======
-    if kind is float or (kind == float | None and value is not None):
->>>>>>> reliable
         return real(name, value)
     if get_origin(kind) is Literal and name != "engine":
         return choice(name, value, get_args(kind))
