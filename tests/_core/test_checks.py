@@ -32,7 +32,7 @@ def test_whole_numbers_of_any_library(value: int) -> None:
         assert whole("n", np.int64(value)) == value
 
 
-NOT_WHOLE = [None, "3", 1.5, 2.0, 1j, [], np.zeros(2), torch.zeros(2), Odd()]
+NOT_WHOLE: list[Any] = [None, "3", 1.5, 2.0, 1j, [], np.zeros(2), torch.zeros(2), Odd()]
 
 
 @pytest.mark.parametrize("value", NOT_WHOLE, ids=repr)
