@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import logging
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -40,6 +41,7 @@ def main() -> int:
     parser.add_argument("--tries", type=int, help="so many tries of each kind")
     parser.add_argument("--seed", type=int, default=0, help="decides everything that is drawn")
     given = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which the background of a shell ignores
     torch.set_num_threads(1)  # processes are forked from this one
     logging.disable(logging.WARNING)
     size = "many" if given.long else "few" if given.short else "some"

@@ -21,6 +21,7 @@ from small_runs import Answer, Call, command_saving_always, kill, server_of_proc
 
 import metareplay as mr
 from metareplay import data as datasets
+from metareplay._core.seal import opened_json, sealed_json
 from metareplay.data import download
 from metareplay.data.omniglot import ALPHABETS
 from metareplay.experiments import Experiment, unpack
@@ -321,7 +322,7 @@ def test_fresh_runs_everything_again(call: Call, monkeypatch: pytest.MonkeyPatch
 def spoil(content: bytes, how: str) -> bytes:
     if how == "damaged":
         return content[: len(content) // 2]
-    return json.dumps(json.loads(content) | {"format": 7}).encode()
+    return sealed_json(opened_json(content)[0] | {"format": 7})
 
 
 @pytest.mark.parametrize(
