@@ -148,7 +148,7 @@ def _train(arcade: "Arcade", paths: list[Path], watcher: Watcher) -> None:
                 arcade.save(paths)
                 saved = time.monotonic()
     except BaseException:  # above all Ctrl-C
-        if 0 < arcade.seen < arcade.frames:
+        if arcade.whole and 0 < arcade.seen < arcade.frames:
             arcade.save(paths)
         raise
     finally:

@@ -27,7 +27,7 @@ class Kernels(Pass):
             features[:, dense.inputs] = 1
         last = shape.convs[-1]
         self._maps.append(self._features[0][:, : shape.denses[0].inputs].unflatten(1, (last.outs, last.pixels)))
-        self._deltas = [torch.empty_like(maps, memory_format=torch.contiguous_format) for maps in self._maps]
+        self._deltas = [torch.empty_like(maps, memory_format=torch.contiguous_format) for maps in self._maps[:-1]]
         self._slopes = [self._empty(dense.inputs) for dense in shape.denses]
         self._values = self._empty(1, shape.actions)
 
@@ -61,10 +61,9 @@ class Kernels(Pass):
             self._dense.backward(matrices[at], into[at], self._features[number], slope, self._slopes[number])
             slope = self._slopes[number]
         delta = slope.view(self._maps[-1].shape)
-        for number in reversed(range(count)):
-            images = self._maps[number - 1] if number else first
-            if number:
-                below = self._deltas[number - 1]
-                self._conv.backward(matrices[number], delta, self._sees[number], images, below)
+        for number in reversed(range(1, count)):
+            images, below = self._maps[number - 1], self._deltas[number - 1]
+            self._conv.backward(matrices[number], delta, self._sees[number], images, below)
             self._conv.descend(into[number], delta, images, self._seen[number], subtract=subtract)
-            delta = below if number else delta
+            delta = below
+        self._conv.descend(into[0], delta, first, self._seen[0], subtract=subtract)
