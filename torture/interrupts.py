@@ -63,6 +63,7 @@ class Interrupts(Torture):
         """Count the lines of every learner and method, and interrupt at as many of them as are wanted."""
         methods = (_while_observing_many, _while_observing, _while_saving, _while_loading, _while_running)
         pairs = [(name, make, method) for name, make in SUBJECTS.items() for method in methods]
+        pairs = pairs[self.part :: self.parts]
         share = max(1, count // len(pairs))
         rng.shuffle(pairs)
         for name, make, method in pairs[:count]:
@@ -76,7 +77,7 @@ class Interrupts(Torture):
                 yield Try(f"{name}: {method.__name__.strip('_')} at {at.where}", wrong)
 
         share = max(1, count // 20)
-        for name, make_agent in list(AGENTS.items())[: max(1, count // 20)]:
+        for name, make_agent in list(AGENTS.items())[self.part :: self.parts][: max(1, count // 20)]:
             play_on = _while_playing(make_agent)
             whole = AtLine()
             play_on(whole)

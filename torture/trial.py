@@ -25,6 +25,10 @@ class Try:
 class Torture(ABC):
     """Try one kind of thing many times.
 
+    Args:
+        part: Which part of the work this is, counted from 0; for what is not drawn but done completely.
+        parts: How many parts there are.
+
     Attributes:
         name: What it is called.
         few: How many tries are enough for a first look.
@@ -36,6 +40,9 @@ class Torture(ABC):
     few: ClassVar[int]
     some: ClassVar[int]
     many: ClassVar[int]
+
+    def __init__(self, part: int = 0, parts: int = 1) -> None:
+        self.part, self.parts = part, parts
 
     @abstractmethod
     def tries(self, count: int, rng: random.Random, folder: Path) -> Iterator[Try]:
