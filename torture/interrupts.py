@@ -25,15 +25,29 @@ class AtLine:
 
     Attributes:
         lines: How many lines were executed.
+        where: The line at which Ctrl-C came.
+        times: When each line of the source was executed, as numbers of executed lines.
     """
 
     def __init__(self, number: int = -1) -> None:
         self.number, self.lines, self.where = number, 0, ""
+        self.times: dict[tuple[str, int], list[int]] = {}
+
+    def drawn(self, count: int, rng: random.Random) -> list[int]:
+        """Draw one of the times of every line of the source, or of so many of them.
+
+        Args:
+            count: How many lines of the source, at most.
+            rng: Draws.
+        """
+        times = [rng.choice(found) for found in self.times.values()]
+        return sorted(rng.sample(times, min(count, len(times))))
 
     def _trace(self, frame: FrameType, event: str, _value: object) -> Any:
         if not frame.f_code.co_filename.startswith(PACKAGE):
             return None
         if event == "line":
+            self.times.setdefault((frame.f_code.co_filename, frame.f_lineno), []).append(self.lines)
             if self.lines == self.number:
                 self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
                 signal.raise_signal(signal.SIGINT)
@@ -57,10 +71,10 @@ class Interrupts(Torture):
     name: ClassVar[str] = "Ctrl-C at a line"
     few: ClassVar[int] = 20
     some: ClassVar[int] = 2_000
-    many: ClassVar[int] = 1_000_000  # every line of everything
+    many: ClassVar[int] = 1_000_000  # every line of the source that anything executes
 
     def tries(self, count: int, rng: random.Random, folder: Path) -> Iterator[Try]:
-        """Count the lines of every learner and method, and interrupt at as many of them as are wanted."""
+        """Find the lines that every learner and method executes, and interrupt at as many of them as are wanted."""
         methods = (_while_observing_many, _while_observing, _while_saving, _while_loading, _while_running)
         pairs = [(name, make, method) for name, make in SUBJECTS.items() for method in methods]
         pairs = pairs[self.part :: self.parts]
@@ -70,8 +84,7 @@ class Interrupts(Torture):
             work = method(make, folder / f"{name}.{method.__name__}")
             whole = AtLine()
             work(whole)
-            numbers = range(whole.lines)
-            for number in sorted(rng.sample(numbers, share)) if share < len(numbers) else numbers:
+            for number in whole.drawn(share, rng):
                 at = AtLine(number)
                 wrong = work(at)
                 yield Try(f"{name}: {method.__name__.strip('_')} at {at.where}", wrong)
@@ -81,8 +94,7 @@ class Interrupts(Torture):
             play_on = _while_playing(make_agent)
             whole = AtLine()
             play_on(whole)
-            numbers = range(whole.lines)
-            for number in sorted(rng.sample(numbers, share)) if share < len(numbers) else numbers:
+            for number in whole.drawn(share, rng):
                 at = AtLine(number)
                 wrong = play_on(at)
                 yield Try(f"{name}: while playing at {at.where}", wrong)

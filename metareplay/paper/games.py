@@ -88,9 +88,7 @@ def _arm(
 def _compared(game: str, observation: Observed, order: Order) -> GameFigure:
     """Return the agents with our settings, and DQN and DQN-MER with the published ones."""
     arms = {name: _arm(name, game, observation, order) for name in LEARNERS}
-    with_adam = MER_WITH_ADAM.get((game, observation))
-    if with_adam is not None:
-        arms[ADAM] = replace(arms["DQN-MER"], options=arms["DQN-MER"].options | with_adam)
+    arms[ADAM] = replace(arms["DQN-MER"], options=arms["DQN-MER"].options | MER_WITH_ADAM[game, observation])
     for name in ("DQN", "DQN-MER"):
         arms[f"{name}, published settings"] = _arm(name, game, observation, order, as_printed=True)
     return GameFigure(

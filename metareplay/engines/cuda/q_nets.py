@@ -5,15 +5,12 @@ Kernels that work on twenty networks take hardly longer than kernels that work o
 """
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Final, final
 
 import torch
 from torch import Tensor
 
-from metareplay.engines.cuda.q_kernels import Kernels
 from metareplay.engines.cuda.q_passes import Matrices, Pass, padded
-from metareplay.engines.cuda.q_products import Products
 from metareplay.engines.cuda.q_shape import Shape
 
 BETAS: Final = (0.9, 0.999)  # of Adam: torch's defaults
@@ -85,8 +82,7 @@ class QNets:
         Args:
             batch: How many inputs each network gets.
         """
-        own = batch == 1 and self.device.type == "cuda" and find_spec("triton") is not None
-        return (Kernels if own else Products)(self.shape, self.runs, batch, self.device)
+        return Pass(self.shape, self.runs, batch, self.device)
 
     def step(self, by: Pass, slope: Tensor, first: Tensor) -> None:
         """Take one step with every network.

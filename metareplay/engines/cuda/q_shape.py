@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from metareplay.engines.chain import hooked
 
@@ -48,22 +47,6 @@ class Conv:
     def pixels(self) -> int:
         """How many output pixels one input gives."""
         return self.size[0] * self.size[1]
-
-    def tables(self) -> tuple[Tensor, Tensor]:
-        """Return which pixels meet, so that kernels need no arithmetic on rows and columns.
-
-        Returns:
-            (taps, output pixels): the input pixel that an output pixel sees through a tap; and (taps, input pixels):
-            the output pixel that sees an input pixel through a tap, or -1 for none.
-
-        >>> Conv(1, 1, 3, 1, (1, 2), (1, 1)).tables()[1].tolist()
-        [[0, 1, -1], [-1, 0, 1]]
-        """
-        numbers = torch.arange(self.height * self.width, dtype=torch.float64).view(1, 1, self.height, self.width)
-        seen = functional.unfold(numbers, self.kernel, stride=self.stride)[0].long()
-        sees = torch.full((len(seen), self.height * self.width), -1)
-        sees.scatter_(1, seen, torch.arange(self.pixels).expand_as(seen))
-        return seen.int(), sees.int()
 
 
 @final
