@@ -105,7 +105,8 @@ class Alignment:
         """Compute the gradient of each example's own loss at the current weights."""
         learner = self.learner
         with few_threads(learner.weights):
-            if self._chain is not None and self._kind is not None and self._chain.takes(inputs.shape[1:]):
+            usual = ys.dim() == (1 if self._kind is LossKind.CROSS_ENTROPY else 2)  # a user's own loss may have others
+            if usual and self._chain is not None and self._kind is not None and self._chain.takes(inputs.shape[1:]):
                 return _Gradients(factors=self._chain.factors(inputs, ys, self._kind))
             return _Gradients(flat=flat_gradients(learner.model, self._loss, inputs, ys, tasks))
 

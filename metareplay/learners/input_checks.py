@@ -108,6 +108,8 @@ class InputChecks:
             outputs: The shape of one output of the model.
         """
         ys = as_tensor("y", ys)
+        if self._own_loss and self._regression and not ys.is_complex() and self.are_usual(ys, outputs):
+            ys = ys.to(self._dtype)  # counts, for instance
         kept = self._usual(ys, tasks, outputs) if self.are_usual(ys, outputs) else self._whatever(ys, len(tasks))
         form = (kept.shape[1:], kept.dtype)
         if self.target is not None and form != self.target:
@@ -129,7 +131,7 @@ class InputChecks:
         if not self._own_loss:
             return True
         if self._regression:
-            return ys.is_floating_point() and ys.dim() > 0 and ys.numel() == len(ys) * math.prod(outputs)
+            return ys.dim() > 0 and ys.numel() == len(ys) * math.prod(outputs)
         whole = not (ys.is_floating_point() or ys.is_complex() or ys.dtype == torch.bool)
         return whole and ys.dim() <= 1 and len(outputs) == 1 and outputs[0] > 1
 

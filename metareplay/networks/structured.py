@@ -190,6 +190,6 @@ def _check_names(found: Mapping[Any, Any], needed: Sequence[Any], known: Mapping
 
 def _as_tensor(name: str, value: Any) -> Tensor:
     try:
-        return torch.as_tensor(np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value).detach()
+        return value.detach() if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
     except Exception as error:  # torch raises almost anything
         raise InputError(f"{name} is {described(value)} that cannot become an array of numbers") from error

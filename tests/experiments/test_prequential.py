@@ -168,7 +168,7 @@ def test_streams_that_cannot_be_used(items: Any, message: str) -> None:
 
 def test_a_learner_that_has_learned_is_refused() -> None:
     used = learner()
-    used.observe(*(values[0] for values in examples()))
+    used.observe(examples()[0][0], 1)
     with pytest.raises(mr.InputError, match="already seen 1 examples"):
         mr.prequential(used, stream())
 
