@@ -13,12 +13,7 @@ from metareplay.experiments.names import name_of
 from metareplay.learners import TableLearner
 from metareplay.learners.predictor import option_types
 
-NOT_TYPED = {
-    "loss",
-    "regression",
-    "classes",
-    "head",
-}  # options that cannot be given as a word, or make no sense on these streams
+NOT_TYPED = {"loss", "regression"}  # options that cannot be given as a word, or make no sense on these streams
 
 
 def option_names(kind: type[TableLearner]) -> list[str]:

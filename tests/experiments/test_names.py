@@ -146,7 +146,7 @@ def test_a_learner_of_ones_own_runs(own: Path) -> None:
             for _ in range(3):
                 plain.observe(x, y)
     assert plain.weights.theta.equal(learner.weights.theta)
-    with pytest.raises(mr.InputError, match=r"my_file.py:Repeated has no option 'k'; it takes classes, clip, .*times"):
+    with pytest.raises(mr.InputError, match=r"my_file.py:Repeated has no option 'k'; it takes clip, .*times"):
         Experiment(learner="my_file.py:Repeated", options={"k": 2}).start()
 
 
