@@ -204,10 +204,13 @@ class PrequentialRun(BaseRun[PrequentialRecord]):
         start = time.perf_counter()
         predicted = self._predicted(block)
         between = time.perf_counter()
-        with HeldBack():  # an example that was learned is scored
-            self.learner.observe_many(block.xs, block.ys, block.task)
-            for one in predicted:
-                self.scores.add(*one)
+        seen = self.learner.seen
+        with HeldBack():
+            try:
+                self.learner.observe_many(block.xs, block.ys, block.task)
+            finally:  # what was learned is scored, also if Ctrl-C or an error came in between
+                for one in predicted[: self.learner.seen - seen]:
+                    self.scores.add(*one)
             if self.scores.count % self.scored.every == 0:
                 self.scores.close_point()
         self._seconds["predict"] += between - start

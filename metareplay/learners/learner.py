@@ -66,6 +66,7 @@ class Learner(TableLearner):
         super().__post_init__()
         self._labels = labels
         self._head: nn.Linear | None = None  # the layer that grows, once it is found
+        self._head_of: Tensor | None = None  # the weights when it was found; a model whose layers changed has others
 
     @final
     def observe(self, x: Any, y: Any, task: int | None = None, *, predict: bool = False) -> Any:
@@ -138,6 +139,7 @@ class Learner(TableLearner):
                 if self._head is not None and number >= self._head.out_features:
                     with self.reshaping():
                         resize(self._head, number + 1)
+                    self._head_of = self.weights.theta
         yield incoming.part(start, len(incoming))
 
     @final
@@ -155,8 +157,8 @@ class Learner(TableLearner):
         limit = self._task_count()
         if limit is not None and int(incoming["task"].max()) >= limit:
             raise InputError(f"task {int(incoming['task'].max())}: the memory was made for tasks 0 to {limit - 1}")
-        if self._labels is not None and self._labels.grows and self._head is None:
-            self._head = self._find_head(incoming.part(0, 1))
+        if self._labels is not None and self._labels.grows and self._head_of is not self.weights.theta:
+            self._head, self._head_of = self._find_head(incoming.part(0, 1)), self.weights.theta
         if self.table is None:
             self.table = self.make_table(incoming, self.piece_size())
         return incoming, self.table

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,35 @@ def test_an_interrupted_run_ends_with_the_same_record(
     assert again.weights == whole.weights
     with pytest.raises(mr.CheckpointError, match=r"prequential\.window=33"):
         mr.prequential(learner(classes="grow"), stream(), checkpoint=path, **options | {"window": 5})
+
+
+class Interrupting(nn.Module):
+    """Sends Ctrl-C in one of its forward passes."""
+
+    def __init__(self, when: int) -> None:
+        super().__init__()
+        self.net, self.left = net(), when
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.left -= 1
+        if self.left == 0:
+            signal.raise_signal(signal.SIGINT)
+        return self.net(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("when", [1, 2, 9, 10, 11, 222])
+def test_ctrl_c_leaves_a_run_that_can_be_saved_and_continued(when: int, tmp_path: Path) -> None:
+    def made(at: int) -> mr.Learner:
+        return mr.MER(Interrupting(at), memory=mr.Reservoir(9), lr=0.1, beta=0.3, s=2, k=4)
+
+    stopped = mr.PrequentialRun(made(when), stream(), every=30, checkpoint=tmp_path / "run.ckpt")
+    with pytest.raises(KeyboardInterrupt):
+        list(stopped.steps())
+    assert stopped.scores.count == stopped.learner.seen < COUNT
+    stopped.save()
+    again = mr.prequential(made(0), stream(), every=30, checkpoint=tmp_path / "run.ckpt")
+    whole = mr.prequential(made(0), stream(), every=30)
+    assert (again.points, again.weights) == (whole.points, whole.weights)
 
 
 def test_labels_that_were_never_seen_are_wrong_and_have_no_probability() -> None:

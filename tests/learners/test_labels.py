@@ -1,5 +1,6 @@
 """Labels of any kind, and heads that grow: the same weights one by one and in chunks, saved and loaded."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -287,3 +288,39 @@ def test_numbers_follow_the_first_appearance(ys: list[Any]) -> None:
 def test_damaged_labels_are_refused(saved: Any) -> None:
     with pytest.raises(mr.CheckpointError, match="damaged"):
         read(saved)
+
+
+def test_layers_that_the_user_replaces_are_found_again() -> None:
+    learner = learned("mer", "torch")
+    size = top(learner).out_features
+    with learner.reshaping() as model:
+        assert isinstance(model, nn.Sequential)
+        model[-1] = nn.Linear(8, size)
+    learner.observe(torch.zeros(6), "another")
+    assert top(learner).out_features == size + 1
+    assert learner.labels is not None
+    assert learner.labels[-1] == "another"
+
+
+@pytest.mark.parametrize("when", [1, 7, 40, 99, 150, 230])
+def test_after_ctrl_c_the_rest_gives_the_same_weights(when: int) -> None:
+    """It comes during a forward pass, also of examples with which the head grows; `seen` says where to go on."""
+
+    class Interrupting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.calls = net(), 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            if self.calls == when:
+                signal.raise_signal(signal.SIGINT)
+            return self.net(x)  # type: ignore[no-any-return]
+
+    learner = MAKE["mer"](Interrupting(), classes="grow")
+    xs, ys = examples()
+    with pytest.raises(KeyboardInterrupt):
+        learner.observe_many(xs, ys)
+    assert learner.seen < len(xs)
+    learner.observe_many(xs[learner.seen :], ys[learner.seen :])
+    assert torch.equal(learner.weights.theta, learned("mer", "torch").weights.theta)
