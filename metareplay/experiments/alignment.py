@@ -62,6 +62,8 @@ class Alignment:
         check_count("alignment", samples, "each example is compared with at least one from the past")
         if past not in get_args(Moment):
             raise InputError(f"past={past!r}: use 'before' or 'after'")
+        if learner.classes == "grow":
+            raise InputError("alignment compares gradients of one model, and this one grows: leave classes='grow' out")
         self.learner, self.samples, self.past = learner, samples, past
         self._loss = learner.loss or default_loss(learner.regression)
         self._chain, self._kind = Chain.of(learner.model), LossKind.of(self._loss)

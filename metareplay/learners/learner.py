@@ -15,7 +15,7 @@ from metareplay.engines.inputs import as_input
 from metareplay.engines.modes import evaluating
 from metareplay.engines.objective import forward
 from metareplay.engines.torch_engine import own_randomness
-from metareplay.errors import InputError
+from metareplay.errors import CheckpointError, InputError
 from metareplay.learners.heads import find_head, resize
 from metareplay.learners.input_checks import Tasks, as_tensor
 from metareplay.learners.labels import Classes, make_labels, read, written
@@ -137,7 +137,7 @@ class Learner(TableLearner):
                 start = at
                 self._labels.admit(number)
                 if self._head is not None and number >= self._head.out_features:
-                    with self.reshaping():
+                    with torch.inference_mode(False), self.reshaping():
                         resize(self._head, number + 1)
                     self._head_of = self.weights.theta
         yield incoming.part(start, len(incoming))
@@ -187,6 +187,8 @@ class Learner(TableLearner):
     @final
     def read_labels(self, saved: object) -> list[Hashable]:
         """Return what `written_labels` wrote as labels, or raise CheckpointError."""
+        if self._labels is not None and saved is None:
+            raise CheckpointError("it was saved without labels of its own; leave classes out")
         return [] if self._labels is None else read(saved)
 
     @final

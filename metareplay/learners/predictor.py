@@ -168,6 +168,8 @@ class Predictor:
                 f"the outputs have shape {tuple(outputs.shape)}, not one score per class for some examples"
             )
         if self._labels is not None:
+            if not self._labels:
+                return 0.0
             right = self._of_known(outputs).argmax(dim=-1).cpu() == self._labels.look_up(ys)
             return 100 * right.double().mean().item()
         tasks = self._checks.tasks(task, len(outputs), needed=False)

@@ -324,3 +324,51 @@ def test_after_ctrl_c_the_rest_gives_the_same_weights(when: int) -> None:
     assert learner.seen < len(xs)
     learner.observe_many(xs[learner.seen :], ys[learner.seen :])
     assert torch.equal(learner.weights.theta, learned("mer", "torch").weights.theta)
+
+
+def test_known_labels_are_saved_and_loaded(tmp_path: Path) -> None:
+    xs, _ = examples()
+    ys: list[Any] = [("a", 1), None] * 24
+    learner = MAKE["mer"](net(2), classes=[("a", 1), None])
+    learner.observe_many(xs, ys)
+    learner.save(tmp_path / "named.ckpt")
+    loaded = mr.load(tmp_path / "named.ckpt", net(2))
+    assert loaded.labels == learner.labels == (("a", 1), None)
+    assert loaded.accuracy(xs, ys) == learner.accuracy(xs, ys)
+    plain = MAKE["mer"](net(2))
+    plain.observe_many(xs, torch.zeros(48, dtype=torch.int64))
+    plain.save(tmp_path / "plain.ckpt")
+    with pytest.raises(mr.CheckpointError, match="saved without labels of its own; leave classes out"):
+        mr.load(tmp_path / "plain.ckpt", net(2), classes="grow")
+
+
+def test_a_run_with_a_head_that_grows(tmp_path: Path) -> None:
+    xs, _ = examples()
+    ys = torch.arange(48) // 12 * 10
+    stream = mr.OwnStream.from_tensors(
+        xs, ys, tasks=torch.arange(48) // 24, test=[(xs[:24], ys[:24]), (xs[24:], ys[24:])]
+    )
+
+    def made() -> mr.Learner:
+        return MAKE["mer"](net(), classes="grow")
+
+    whole = mr.run(made(), stream)
+    assert (whole.accuracy[0] == 0).all()
+    stopped = mr.Run(made(), stream, checkpoint=tmp_path / "run.ckpt")
+    for step in stopped.steps():
+        if step.seen > 24:
+            break
+    stopped.save()
+    again = mr.run(made(), stream, checkpoint=tmp_path / "run.ckpt")
+    assert again.weights == whole.weights
+    assert (again.accuracy == whole.accuracy).all()
+    with pytest.raises(mr.InputError, match="leave classes='grow' out"):
+        mr.run(made(), stream, alignment=2)
+
+
+def test_growing_inside_inference_mode() -> None:
+    learner = MAKE["mer"](net(), classes="grow", engine="torch")
+    xs, ys = examples()
+    with torch.inference_mode():
+        learner.observe_many(xs, ys, task=0)
+    assert torch.equal(learner.weights.theta, learned("mer", "torch").weights.theta)
