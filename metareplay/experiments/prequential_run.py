@@ -207,7 +207,10 @@ class PrequentialRun(BaseRun[PrequentialRecord]):
         seen = self.learner.seen
         with HeldBack():
             try:
-                self.learner.observe_many(block.xs, block.ys, block.task)
+                if len(predicted) == 1:
+                    self.learner.observe(block.xs[0], block.ys[0], block.task)
+                else:
+                    self.learner.observe_many(block.xs, block.ys, block.task)
             finally:  # what was learned is scored, also if Ctrl-C or an error came in between
                 for one in predicted[: self.learner.seen - seen]:
                     self.scores.add(*one)

@@ -135,11 +135,11 @@ class Learner(TableLearner):
                 if at > start:
                     yield incoming.part(start, at)
                 start = at
-                self._labels.admit(number)
                 if self._head is not None and number >= self._head.out_features:
                     with torch.inference_mode(False), self.reshaping():
                         resize(self._head, number + 1)
                     self._head_of = self.weights.theta
+                self._labels.admit(number)
         yield incoming.part(start, len(incoming))
 
     @final

@@ -65,6 +65,11 @@ class Structured(nn.Module):
                 raise InputError(f"mask={mask!r}: the first part of like is a single number, which is never filled up")
             self._like[mask] = self._like[self._first].new_empty(len(self._like[self._first]), dtype=torch.int64)
         self._pad = dict(pad) if isinstance(pad, Mapping) else dict.fromkeys(self._like, pad)
+        for name in self._pad:
+            if name not in self._like:
+                raise InputError(
+                    f"pad has {name!r}, which like does not have: it has {', '.join(map(repr, self._like))}"
+                )
         sizes = [-(-math.prod(part.shape) * part.element_size() // WORD) * WORD for part in self._like.values()]
         self._starts = dict(zip(self._like, np.cumsum([0, *sizes]).tolist(), strict=False))
         self._bytes = sum(sizes)
@@ -131,17 +136,19 @@ class Structured(nn.Module):
     def _columns(self, xs: Any) -> dict[Any, Any]:
         """Return the parts of a batch by name, each with a batch dimension or as a list with one value per example."""
         needed = [name for name in self._like if name != self._mask]
-        if isinstance(xs, list):
-            named = [_named(x) if isinstance(x, Mapping | tuple) else {0: x} for x in xs]
-            if self._kind is dict and not all(isinstance(x, Mapping) for x in xs) and len(needed) == 1:
-                named = [one if isinstance(x, Mapping) else {needed[0]: x} for x, one in zip(xs, named, strict=True)]
-            names = [*needed, *([self._mask] if named and all(self._mask in one for one in named) else [])]
-            for one in named:
-                _check_names(one, needed, self._like)
-            return {name: [one[name] for one in named] for name in names}
-        found = _named(xs) if isinstance(xs, Mapping | tuple) else {needed[0]: xs}
-        _check_names(found, needed, self._like)
-        return found
+        examples = [self._parts(x) for x in xs] if isinstance(xs, list) else [self._parts(xs)]
+        for one in examples:
+            _check_names(one, needed, self._like)
+        if not isinstance(xs, list):
+            return examples[0]
+        masked = bool(examples) and all(self._mask in one for one in examples)
+        return {name: [one[name] for one in examples] for name in [*needed, *([self._mask] if masked else [])]}
+
+    def _parts(self, x: Any) -> dict[Any, Any]:
+        """Return the parts of an example, or of a batch, by name; what is neither dictionary nor tuple is the first."""
+        if isinstance(x, Mapping):
+            return dict(x)
+        return dict(enumerate(x)) if self._kind is tuple and isinstance(x, tuple) else {self._first: x}
 
     def _filled(self, name: Any, values: Any) -> Tensor:
         """Return the values of one part for all examples, filled up to the longest."""

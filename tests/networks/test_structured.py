@@ -154,6 +154,10 @@ def test_parts_that_are_missing_or_of_different_numbers() -> None:
         learner().predict(parts | {"words": [[1]]})
     with pytest.raises(mr.InputError, match=r"wrap the model, networks\.Structured"):
         mr.Online(nn.Linear(2, 2)).observe({"x": [1.0, 2.0]}, 1)
+    with pytest.raises(mr.InputError, match="pad has 'word', which like does not have"):
+        Structured(Reader(), like=LIKE, pad={"word": 1})
+    with pytest.raises(mr.InputError, match="mask='m': the first part of like is a single number"):
+        Structured(nn.Linear(1, 1), like={"a": torch.zeros(())}, mask="m")
     with pytest.raises(mr.InputError, match="like is empty"):
         Structured(nn.Linear(1, 1), like={})
 
