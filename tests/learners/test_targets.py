@@ -82,7 +82,7 @@ def test_one_by_one_is_the_same_as_many_and_learning_helps(name: str) -> None:
     assert many.loss is not None
     targets = ys[:, None] if many.regression and name.startswith("counts") else ys
     before = float(many.loss(many.outputs(xs), targets))
-    for _ in range(5):
+    for _ in range(2):
         many.observe_many(xs, ys)
         for x, y in zip(xs, ys, strict=True):
             one.observe(x, y)
