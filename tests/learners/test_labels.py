@@ -264,11 +264,8 @@ def test_a_label_that_no_file_can_hold(tmp_path: Path) -> None:
         learner.save(tmp_path / "no.ckpt")
 
 
-plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3).map(tuple),
-    max_leaves=4,
-)
+leaf = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+plain = leaf | st.tuples(leaf, leaf) | st.tuples(leaf, st.tuples(leaf, leaf))
 
 
 @settings(max_examples=100)
