@@ -12,7 +12,7 @@ from metareplay.experiments.prequential_record import PrequentialRecord
 from metareplay.experiments.record import Record
 from metareplay.rl.game_record import GameRecord
 
-PREQUENTIAL: Final = {"accuracy": "predicted before learning (%)", "mae": "mean absolute error before learning"}
+PREQUENTIAL: Final = {"accuracy": "accuracy before learning (%)", "mae": "mean absolute error before learning"}
 RARE: Final = 1e-4  # smaller shares of dot products are not shown
 LINEAR: Final = 0.001  # up to this size dot products are shown on a linear scale, above it on a logarithmic scale
 
