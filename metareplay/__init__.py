@@ -20,7 +20,18 @@ from metareplay._core.table import Table
 from metareplay._version import __version__
 from metareplay.engines import Objective, Supervised
 from metareplay.errors import CheckpointError, DataError, InputError, MetareplayError, NonFiniteError
-from metareplay.experiments import Metrics, Progress, Record, Rows, Run, records, run
+from metareplay.experiments import (
+    Metrics,
+    PrequentialRecord,
+    PrequentialRun,
+    Progress,
+    Record,
+    Rows,
+    Run,
+    prequential,
+    records,
+    run,
+)
 from metareplay.learners import (
     DQN,
     DQNMER,
@@ -77,6 +88,8 @@ __all__ = [
     "OwnStream",
     "Permutations",
     "Plan",
+    "PrequentialRecord",
+    "PrequentialRun",
     "Progress",
     "QLearner",
     "Rates",
@@ -101,6 +114,7 @@ __all__ = [
     "environments",
     "load",
     "networks",
+    "prequential",
     "records",
     "rl",
     "run",

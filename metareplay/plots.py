@@ -8,9 +8,11 @@ import numpy as np
 
 from metareplay._core.files import write_atomically
 from metareplay.errors import MetareplayError, PicturesMissingError
+from metareplay.experiments.prequential_record import PrequentialRecord
 from metareplay.experiments.record import Record
 from metareplay.rl.game_record import GameRecord
 
+PREQUENTIAL: Final = {"accuracy": "accuracy before learning (%)", "mae": "mean absolute error before learning"}
 RARE: Final = 1e-4  # smaller shares of dot products are not shown
 LINEAR: Final = 0.001  # up to this size dot products are shown on a linear scale, above it on a logarithmic scale
 
@@ -34,6 +36,34 @@ def plot_tasks(records: dict[str, Record], path: Path, title: str) -> None:
     axes.plot([], [], color="grey", linewidth=1, linestyle=":", label="just after learning the task")
     axes.set(title=title, xlabel="task", ylabel="test accuracy (%)", ylim=(0, 100))
     axes.set_xticks(tasks if len(tasks) <= 20 else tasks[:: len(tasks) // 10])
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(frameon=False, loc="outside lower center", ncols=(len(records) + 3) // 2)
+    save_figure(figure, path)
+
+
+def plot_prequential(records: dict[str, PrequentialRecord], path: Path, title: str) -> None:
+    """Draw how well examples were predicted before they were learned: in the latest window, and on the whole (dotted).
+
+    Args:
+        records: The records to show, by name, either all of labels or all of real targets.
+        path: The picture to write; its ending says in which format.
+        title: Its title.
+    """
+    names = {"accuracy" if "accuracy" in record.points else "mae" for record in records.values()}
+    if len(names) != 1:
+        raise MetareplayError("these records have no score in common: draw labels and real targets apart")
+    [name] = names
+    figure = new_figure(8, 4.5)
+    axes = figure.add_subplot()
+    for number, (label, record) in enumerate(records.items()):
+        colour, examples = f"C{number}", record.points["examples"]
+        axes.plot(examples, record.points[f"window_{name}"], color=colour, linewidth=1.8, label=label)
+        axes.plot(examples, record.points[name], color=colour, linewidth=1, linestyle=":")
+    axes.plot([], [], color="grey", linewidth=1.8, label="latest examples")
+    axes.plot([], [], color="grey", linewidth=1, linestyle=":", label="all examples so far")
+    axes.set(title=title, xlabel="examples seen", ylabel=PREQUENTIAL[name])
+    axes.set_ylim(0, 100 if name == "accuracy" else None)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(frameon=False, loc="outside lower center", ncols=(len(records) + 3) // 2)

@@ -284,7 +284,7 @@ def test_what_is_no_array_is_refused_in_one_line(make: Make, bad: object) -> Non
     good = torch.zeros(INPUTS, dtype=torch.uint8)
     for x, y in ((bad, 1), (good, bad)):
         with pytest.raises(mr.InputError, match="array of numbers") as caught:
-            learner.observe(x, y, task=0)  # type: ignore[arg-type]
+            learner.observe(x, y, task=0)
         assert "\n" not in str(caught.value)
 
 

@@ -19,6 +19,7 @@ from metareplay.cli.options import learner_options
 from metareplay.cli.places import CoresPerRun, GpusPerRun, Jobs, On, runner_at
 from metareplay.cli.progress import bars
 from metareplay.cli.run_game import run_game
+from metareplay.cli.run_prequential import run_prequential
 from metareplay.engines.choose import check_engine
 from metareplay.errors import MetareplayError, NonFiniteError
 from metareplay.experiments import Experiment, Record
@@ -37,7 +38,7 @@ from metareplay.runners import without_failures
 
 OWN = re.compile(r"[^:-][^:]*:[A-Za-z_]\w*")  # path/to/file.py:Class, or module:Class
 FLAGS = (  # options that take no value
-    *("--full-matrix", "--training", "--alignment", "--fresh", "--json"),
+    *("--full-matrix", "--training", "--alignment", "--prequential", "--fresh", "--json"),
     *("--quick", "--published", "--double", "--no-double"),
     *("--paper", "--retry-failed"),
 )
@@ -158,6 +159,12 @@ def run(
     past: Annotated[
         str, typer.Option(help="With --alignment: take past gradients before or after the example is learned.")
     ] = "before",
+    prequential: Annotated[
+        bool, typer.Option("--prequential", help="Predict every example before it is learned; test sets are not used.")
+    ] = False,
+    every: Annotated[
+        int | None, typer.Option(help="With --prequential: note scores after so many examples; default: 1000.")
+    ] = None,
     records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has a record or was interrupted.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record(s) as one JSON document.")] = False,
@@ -197,6 +204,11 @@ def run(
         for one in range(seed, seed + seeds)
     ]
     runner = runner_at(on, jobs, rest_on_threads=False, cores_per_run=cores_per_run, gpus_per_run=gpus_per_run)
+    if every is not None and not prequential:
+        raise MetareplayError(f"--every {every}: this is for --prequential; give that, too")
+    if prequential:
+        run_prequential(experiments, 1000 if every is None else every, runner, records, fresh=fresh, as_json=as_json)
+        return
     with bars(aside) as watcher:
         ran = without_failures(runner.run(experiments, records, fresh=fresh, watcher=watcher))
     found = _all_of(experiments, ran, records)

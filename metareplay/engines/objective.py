@@ -154,7 +154,7 @@ class Supervised(Objective):
 
 
 def forward(model: nn.Module, inputs: Tensor, tasks: Tensor) -> Tensor:
-    """Return the model's outputs; a TaskModule is given the task of each input.
+    """Return the model's outputs, or their `logits` if it gives an object; a TaskModule is given each input's task.
 
     Args:
         model: Any module, or a TaskModule.
@@ -165,7 +165,7 @@ def forward(model: nn.Module, inputs: Tensor, tasks: Tensor) -> Tensor:
         outputs: Tensor = model(inputs, tasks.to(inputs.device))
     else:
         outputs = model(inputs)
-    return outputs
+    return outputs if isinstance(outputs, Tensor) else getattr(outputs, "logits", outputs)
 
 
 def prepared(objective: Objective, model: nn.Module, examples: Columns) -> Columns:

@@ -9,6 +9,9 @@ from metareplay.experiments.identity import Identity
 from metareplay.experiments.loop import Run, run
 from metareplay.experiments.metrics import Metrics
 from metareplay.experiments.own_experiment import OwnExperiment
+from metareplay.experiments.prequential_experiment import PrequentialExperiment
+from metareplay.experiments.prequential_record import Prequential, PrequentialRecord
+from metareplay.experiments.prequential_run import PrequentialRun, prequential
 from metareplay.experiments.record import Record
 from metareplay.experiments.store import Records, pack, unpack
 
@@ -22,12 +25,17 @@ __all__ = [
     "Identity",
     "Metrics",
     "OwnExperiment",
+    "Prequential",
+    "PrequentialExperiment",
+    "PrequentialRecord",
+    "PrequentialRun",
     "Progress",
     "Record",
     "Records",
     "Rows",
     "Run",
     "pack",
+    "prequential",
     "records",
     "run",
     "unpack",

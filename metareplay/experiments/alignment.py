@@ -62,6 +62,8 @@ class Alignment:
         check_count("alignment", samples, "each example is compared with at least one from the past")
         if past not in get_args(Moment):
             raise InputError(f"past={past!r}: use 'before' or 'after'")
+        if learner.classes == "grow":
+            raise InputError("alignment compares gradients of one model, and this one grows: leave classes='grow' out")
         self.learner, self.samples, self.past = learner, samples, past
         self._loss = learner.loss or default_loss(learner.regression)
         self._chain, self._kind = Chain.of(learner.model), LossKind.of(self._loss)
@@ -105,7 +107,8 @@ class Alignment:
         """Compute the gradient of each example's own loss at the current weights."""
         learner = self.learner
         with few_threads(learner.weights):
-            if self._chain is not None and self._kind is not None and self._chain.takes(inputs.shape[1:]):
+            usual = ys.dim() == (1 if self._kind is LossKind.CROSS_ENTROPY else 2)  # a user's own loss may have others
+            if usual and self._chain is not None and self._kind is not None and self._chain.takes(inputs.shape[1:]):
                 return _Gradients(factors=self._chain.factors(inputs, ys, self._kind))
             return _Gradients(flat=flat_gradients(learner.model, self._loss, inputs, ys, tasks))
 

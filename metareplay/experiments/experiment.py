@@ -29,7 +29,7 @@ from metareplay.learners.table_learner import plain_settings
 from metareplay.memories import Memory
 from metareplay.streams import FirstTasks, HeldOut, Stream
 
-NOT_OPTIONS = {"model", "memory", "engine", "seed"}  # fields of a learner that an experiment sets by itself
+NOT_OPTIONS = {"model", "memory", "engine", "seed", "classes", "head"}  # fields that an experiment does not leave open
 FREE = {"lr", "strength", "clip"}  # options whose values may differ between runs that take steps together
 
 

@@ -17,7 +17,15 @@ from metareplay.learners import Q_LEARNERS
 
 logger = logging.getLogger("metareplay")
 
-NOT_COLUMNS = {"loss", "regression", "engine", "seed", "memory"}  # settings that have no column, or another one
+NOT_COLUMNS = {
+    "loss",
+    "regression",
+    "classes",
+    "head",
+    "engine",
+    "seed",
+    "memory",
+}  # settings that have no column, or another one
 NOT_SHOWN = {"stream", "game", "seed", "shape", "evaluation", "values"}  # likewise, of a stream or game
 UNUSED = (  # parts of a record that a table does not need: where each begins, and what comes after it
     (b'"model": ', b'"stream": '),
@@ -34,8 +42,8 @@ def records(folder: str | Path) -> Rows:
 
     The names of the columns are those of the command line: learner, stream, memory, lr, ..., seed. Results are ra, la,
     bti, fti, and where they were measured va (validation), ta (training) and dot; for games the mean final score is
-    `score`. Records are read from files *.json with one record each, and from files *.jsonl with one per line; other
-    files are left alone.
+    `score`; for prequential runs they are accuracy, kappa and the other scores at the end. Records are read from files
+    *.json with one record each, and from files *.jsonl with one per line; other files are left alone.
 
     Args:
         folder: The folder, such as "runs".
@@ -116,6 +124,7 @@ def _row(parts: dict[str, Any]) -> dict[str, Any]:
         row |= {"built_by": parts["built_by"]["function"], **parts["built_by"]["settings"]}
     row["seed"] = parts["seed"]
     row |= {name: parts[name] for name in ("ra", "la", "bti", "fti") if name in parts}
+    row |= parts["total"] if parts.get("kind") == "prequential" else {}
     for name, values in (("va", parts.get("held_out")), ("ta", parts.get("training")), ("score", parts.get("final"))):
         if values:
             row[name] = sum(values) / len(values)

@@ -17,6 +17,7 @@ from metareplay._core.interrupts import HeldBack
 from metareplay._core.stacks import Unpacked, packed
 from metareplay.errors import CheckpointError, MetareplayError
 from metareplay.learners.checkpoint_checks import ROWS, check_fits, model_state, read_checkpoint
+from metareplay.learners.heads import sized_like
 from metareplay.learners.input_checks import one_line
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def save(
         "seen": learner.seen,
         "extra": extra or {},
     }
+    labels = learner.written_labels()
+    about |= {} if labels is None else {"labels": labels}
     write_archive(path, about, tensors)
 
 
@@ -95,8 +98,33 @@ def restore(
         raise CheckpointError(f"{path} does not fit: {error}") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"{path} is damaged ({one_line(error)}): start again (--fresh)") from error
-    fill(learner, path, about, tensors, also)
+    fill_any_size(learner, path, about, tensors, also)
     return extra, measured
+
+
+def fill_any_size(
+    learner: TableLearner,
+    path: Path,
+    about: dict[str, Any],
+    tensors: dict[str, Tensor],
+    also: Callable[[], None] | None = None,
+) -> None:
+    """Do what `fill` does, also for a head that had grown when it was saved, or that is larger than it was then.
+
+    Args:
+        learner: The learner.
+        path: The checkpoint, for messages.
+        about: The checkpoint's JSON values.
+        tensors: The checkpoint's tensors.
+        also: What else to do when the learner has been filled.
+    """
+    try:
+        labels = learner.read_labels(about.get("labels"))
+    except CheckpointError as error:
+        raise CheckpointError(f"{path} does not fit: {error}") from error
+    with sized_like(learner, part(tensors, "model/"), model_state(learner.model)):
+        fill(learner, path, about, tensors, also)
+    learner.restore_labels(labels)
 
 
 def fill(

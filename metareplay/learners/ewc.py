@@ -46,6 +46,9 @@ class EWC(Learner):
         clip: Scale any gradient with a larger norm down to this norm. None, as in the paper, turns clipping off.
         engine: What does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest of these
             that supports the model.
+        classes: What the labels are: None for the numbers of the model's outputs, a list of labels, or "grow" for ones
+            that are not known in advance; see `Learner`.
+        head: With classes="grow", the name of the linear layer that grows; None to find it.
     """
 
     uses_tasks: ClassVar[bool] = True

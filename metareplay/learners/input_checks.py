@@ -1,8 +1,8 @@
 """Checks of what users give: bad input is refused in one line before anything has changed."""
 
 import math
-from collections.abc import Sequence
-from typing import SupportsIndex, final
+from collections.abc import Mapping, Sequence
+from typing import Any, SupportsIndex, final
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from metareplay._core.checks import described
 from metareplay.errors import InputError
-from metareplay.networks import TaskModule
+from metareplay.networks import Structured, TaskModule
 
 Array = Tensor | NDArray[np.generic]
 Tasks = SupportsIndex | Sequence[int] | Array | None
@@ -26,19 +26,40 @@ class InputChecks:
         regression: Whether targets are real numbers; otherwise they are class labels.
         dtype: The dtype of the model's weights, which real targets are converted to.
         owner: The name of the learner, for messages.
+        own_loss: Whether the loss is the user's own, so that targets are whatever it takes.
     """
 
-    def __init__(self, model: nn.Module, regression: bool, dtype: torch.dtype, owner: str) -> None:
+    def __init__(
+        self, model: nn.Module, regression: bool, dtype: torch.dtype, owner: str, own_loss: bool = False
+    ) -> None:
         self._model, self._regression, self._dtype, self._owner = model, regression, dtype, owner
+        self._own_loss = own_loss
         self._expected: tuple[torch.Size, torch.dtype] | None = None  # shape and dtype of one input, from the first
+        self.target: tuple[torch.Size, torch.dtype] | None = None  # likewise of one target, for a user's own loss
 
     def expect(self, xs: Tensor) -> None:
         """Accept only inputs of the shape and dtype of these from now on."""
         self._expected = (xs.shape[1:], xs.dtype)
 
-    def inputs(self, xs: Array) -> Tensor:
+    def expect_targets(self, ys: Tensor) -> None:
+        """Accept only targets of the shape and dtype of these from now on, if the loss is the user's own."""
+        self.target = (ys.shape[1:], ys.dtype) if self._own_loss else None
+
+    def batch(self, xs: Any) -> Tensor:
+        """Convert a batch of inputs to one tensor; a structured model packs its own."""
+        if isinstance(self._model, Structured):
+            return self._model.pack(xs)
+        if isinstance(xs, Mapping):
+            raise InputError(f"x is {described(xs)}: wrap the model, networks.Structured(model, like=...)")
+        return as_tensor("x", xs)
+
+    def single(self, x: Any) -> Tensor:
+        """Convert one input to a batch of one."""
+        return self._model.pack([x]) if isinstance(self._model, Structured) else self.batch(x)[None]
+
+    def inputs(self, given: Any) -> Tensor:
         """Return a batch of inputs as a tensor, or raise InputError."""
-        xs = as_tensor("x", xs)
+        xs = self.batch(given)
         if xs.dtype == torch.bool or xs.is_complex():
             raise InputError(f"x has dtype {xs.dtype}: use reals, uint8 images or integers")
         if xs.dim() < 1:
@@ -47,6 +68,7 @@ class InputChecks:
             shape, dtype = self._expected
             raise InputError(
                 f"x has shape {tuple(xs.shape[1:])} and dtype {xs.dtype}; earlier ones had {tuple(shape)} and {dtype}"
+                + ("; networks.Structured takes different lengths" if len(xs.shape) == len(shape) + 1 else "")
             )
         if xs.is_floating_point() and not torch.isfinite(xs).all():
             row = int((~torch.isfinite(xs)).flatten(1).any(1).nonzero()[0]) if xs.dim() > 1 else 0
@@ -85,7 +107,45 @@ class InputChecks:
             tasks: The task of each input.
             outputs: The shape of one output of the model.
         """
-        ys, count = as_tensor("y", ys), len(tasks)
+        ys = as_tensor("y", ys)
+        if self._own_loss and self._regression and not ys.is_complex() and self.are_usual(ys, outputs):
+            ys = ys.to(self._dtype)  # counts, for instance
+        kept = self._usual(ys, tasks, outputs) if self.are_usual(ys, outputs) else self._whatever(ys, len(tasks))
+        form = (kept.shape[1:], kept.dtype)
+        if self.target is not None and form != self.target:
+            shape, dtype = self.target
+            raise InputError(
+                f"y has shape {tuple(form[0])} and dtype {form[1]}; earlier ones had {tuple(shape)} and {dtype}"
+            )
+        return kept
+
+    def are_usual(self, ys: Tensor, outputs: torch.Size) -> bool:
+        """Return whether targets are one class label per example, or values in the shape of the outputs.
+
+        Only a loss of the user's own may take other ones.
+
+        Args:
+            ys: Targets.
+            outputs: The shape of one output of the model.
+        """
+        if not self._own_loss:
+            return True
+        if self._regression:
+            return ys.dim() > 0 and ys.numel() == len(ys) * math.prod(outputs)
+        whole = not (ys.is_floating_point() or ys.is_complex() or ys.dtype == torch.bool)
+        return whole and ys.dim() <= 1 and len(outputs) == 1 and outputs[0] > 1
+
+    def _whatever(self, ys: Tensor, count: int) -> Tensor:
+        """Return targets for a user's own loss as they are, real numbers in the model's dtype."""
+        if ys.shape[:1] != (count,):
+            raise InputError(f"y has shape {tuple(ys.shape)}: give one target for each of the {count} examples")
+        if ys.is_floating_point() and not torch.isfinite(ys).all():
+            raise InputError("y is not finite (NaN or infinity): clean the targets and try again")
+        return ys.to(self._dtype) if ys.is_floating_point() else ys
+
+    def _usual(self, ys: Tensor, tasks: Tensor, outputs: torch.Size) -> Tensor:
+        """Return labels, or values in the shape of the outputs."""
+        count = len(tasks)
         if self._regression:
             if not ys.is_floating_point() or ys.shape[:1] != (count,) or ys.numel() != count * math.prod(outputs):
                 raise InputError(

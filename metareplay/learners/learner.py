@@ -1,16 +1,26 @@
 """The interface of learners, which observe examples one by one, or many in order, and predict at any time."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor, nn
 
 from metareplay._core.columns import Columns
 from metareplay._core.interrupts import HeldBack
 from metareplay._core.table import Table
-from metareplay.errors import InputError
-from metareplay.learners.input_checks import Array, Tasks, as_tensor
-from metareplay.learners.table_learner import TableLearner
+from metareplay.engines.inputs import as_input
+from metareplay.engines.modes import evaluating
+from metareplay.engines.objective import forward
+from metareplay.engines.torch_engine import own_randomness
+from metareplay.errors import CheckpointError, InputError
+from metareplay.learners.heads import find_head, resize
+from metareplay.learners.input_checks import Tasks, as_tensor
+from metareplay.learners.labels import Classes, make_labels, read, written
+from metareplay.learners.table_learner import ADDED, TableLearner, added_option
+from metareplay.networks import TaskModule
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -27,6 +37,10 @@ class Learner(TableLearner):
         clip: Scale any gradient with a larger norm down to this norm. None, as in the paper, turns clipping off.
         engine: What does the arithmetic: "torch", "cpu" (compiled), "cuda" (graphs), or "auto" for the fastest of these
             that supports the model.
+        classes: What the labels are. None for the numbers of the model's outputs, 0, 1, 2, ...; a list of labels of any
+            kind, the first for output 0; or "grow" for labels that are not known in advance: a new label takes the next
+            output, and the head grows when there is none left. `predict` then gives labels.
+        head: With classes="grow", the name of the linear layer that grows; None to find it.
 
     Attributes:
         uses_tasks: Whether learning needs task ids even if the model does not.
@@ -36,19 +50,46 @@ class Learner(TableLearner):
 
     uses_tasks: ClassVar[bool] = False
 
+    classes: Classes = field(default=None, metadata={ADDED: True})
+    head: str | None = added_option(None)
+
+    def __post_init__(self) -> None:
+        labels = make_labels(self.classes)
+        if labels is not None and self.regression:
+            raise InputError("classes: regression has no labels; leave classes out, or regression=True")
+        if labels is not None and isinstance(self.model, TaskModule):
+            raise InputError("classes: this model has classes of its own for each task, numbered from 0; leave it out")
+        if self.head is not None and self.classes != "grow":
+            raise InputError(f"head={self.head!r}: only a head that grows needs a name; set classes='grow', too")
+        if labels is not None and not labels.grows:
+            self.classes = labels.known
+        super().__post_init__()
+        self._labels = labels
+        self._head: nn.Linear | None = None  # the layer that grows, once it is found
+        self._head_of: Tensor | None = None  # the weights when it was found; a model whose layers changed has others
+
     @final
-    def observe(self, x: Array, y: int | float | Array, task: int | None = None) -> None:
+    def observe(self, x: Any, y: Any, task: int | None = None, *, predict: bool = False) -> Any:
         """Learn from one example.
 
         Args:
             x: An input, in the model's input shape.
             y: Its label, or target.
             task: Its task id, for learners and models that need one.
+            predict: Whether to predict the example before it is learned.
+
+        Returns:
+            None, or what `predict` gave for the example before it was learned; None if no label was known yet.
         """
-        self.observe_many(as_tensor("x", x)[None], as_tensor("y", y)[None], task)
+        xs = self._checks.single(x)
+        ys = as_tensor("y", y)[None] if self._labels is None else [y]
+        known = predict and self.labels != ()
+        before = self.predict(xs, task if isinstance(self.model, TaskModule) else None)[0] if known else None
+        self.observe_many(xs, ys, task)
+        return before
 
     @final
-    def observe_many(self, xs: Array, ys: Array | Sequence[int], task: Tasks = None) -> None:
+    def observe_many(self, xs: Any, ys: Any, task: Tasks = None) -> None:
         """Learn from many examples, in order: the very same weights as a loop over `observe`.
 
         Bad input raises InputError before anything is learned. An example whose loss is not finite is undone and named
@@ -60,7 +101,7 @@ class Learner(TableLearner):
             ys: Their labels, or targets.
             task: One task id, or one for each example.
         """
-        xs = as_tensor("x", xs)
+        xs = self._checks.batch(xs)
         if xs.shape[:1] == (0,):
             return
         incoming, table = self.accept(xs, ys, task)
@@ -76,10 +117,33 @@ class Learner(TableLearner):
             table: The table to bring them into.
         """
         with HeldBack():
-            self.learn(incoming, table)
+            for some in self._admitted(incoming):
+                self.learn(some, table)
 
     @final
-    def accept(self, xs: Array, ys: Array | Sequence[int], task: Tasks = None) -> tuple[Columns, Table]:
+    def _admitted(self, incoming: Columns) -> Iterator[Columns]:
+        """Cut examples where a label is new, which is known from then on; if there is no output for it, the head grows.
+
+        A label stays known even if its first example cannot be learned and is undone.
+        """
+        if self._labels is None or not self._labels.grows:
+            yield incoming
+            return
+        ys, start = incoming["y"].tolist(), 0
+        for at, number in enumerate(ys):
+            if number >= len(self._labels):
+                if at > start:
+                    yield incoming.part(start, at)
+                start = at
+                if self._head is not None and number >= self._head.out_features:
+                    with torch.inference_mode(False), self.reshaping():
+                        resize(self._head, number + 1)
+                    self._head_of = self.weights.theta
+                self._labels.admit(number)
+        yield incoming.part(start, len(incoming))
+
+    @final
+    def accept(self, xs: Any, ys: Any, task: Tasks = None) -> tuple[Columns, Table]:
         """Check examples; return them with the table to `learn` them in. Bad input raises InputError.
 
         Args:
@@ -87,13 +151,51 @@ class Learner(TableLearner):
             ys: Their labels, or targets.
             task: One task id, or one for each example.
         """
+        if self.table is not None and self.loss is not None and self._checks.target is None:
+            self._checks.expect_targets(self.table.gather(torch.zeros(1, dtype=torch.int64))["y"])
         incoming = self._check(xs, ys, task, needs_tasks=self.uses_tasks or self._task_count() is not None)
         limit = self._task_count()
         if limit is not None and int(incoming["task"].max()) >= limit:
             raise InputError(f"task {int(incoming['task'].max())}: the memory was made for tasks 0 to {limit - 1}")
+        if self._labels is not None and self._labels.grows and self._head_of is not self.weights.theta:
+            self._head, self._head_of = self._find_head(incoming.part(0, 1)), self.weights.theta
         if self.table is None:
             self.table = self.make_table(incoming, self.piece_size())
         return incoming, self.table
+
+    @final
+    def _find_head(self, example: Columns) -> nn.Linear:
+        """Return the layer that grows, or raise InputError if there is none."""
+        self.check_reshaping()
+
+        def compute() -> Tensor:
+            with torch.no_grad(), evaluating(self.model), own_randomness(self.weights.device):
+                return forward(self.model, as_input(example["x"], self.weights), example["task"])
+
+        return find_head(self.model, self.head, compute)
+
+    @final
+    def takes_head(self, saved: int, here: int) -> bool:
+        """Return whether a checkpoint with this number of outputs can be loaded into a model with that one."""
+        return saved < here or (self._labels is not None and self._labels.grows)
+
+    @final
+    def written_labels(self) -> list[Any] | None:
+        """Return the known labels as plain JSON values; None if labels are the numbers of the outputs."""
+        return None if self._labels is None else written(self._labels.known)
+
+    @final
+    def read_labels(self, saved: object) -> list[Hashable]:
+        """Return what `written_labels` wrote as labels, or raise CheckpointError."""
+        if self._labels is not None and saved is None:
+            raise CheckpointError("it was saved without labels of its own; leave classes out")
+        return [] if self._labels is None else read(saved)
+
+    @final
+    def restore_labels(self, known: list[Hashable]) -> None:
+        """Know these labels, from `read_labels`, and no others."""
+        if self._labels is not None:
+            self._labels.replace(known)
 
     @final
     def check_held(self, held: Columns) -> None:

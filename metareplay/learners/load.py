@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from torch import nn
+from torch import Tensor, nn
 
 from metareplay._core.archive import part
 from metareplay._core.checks import instance, path_of, shown
 from metareplay.errors import CheckpointError, InputError
-from metareplay.learners.checkpoint import fill, plain
-from metareplay.learners.checkpoint_checks import check_model, read_checkpoint
+from metareplay.learners.checkpoint import fill_any_size, plain
+from metareplay.learners.checkpoint_checks import check_model, model_state, read_checkpoint
+from metareplay.learners.heads import other_head
 from metareplay.learners.input_checks import one_line
 from metareplay.learners.kinds import LEARNERS, Q_LEARNERS
 from metareplay.learners.learner import Learner
@@ -31,7 +32,8 @@ def load(path: str | Path, model: nn.Module, kind: type[Any] | None = None, **op
 
     Args:
         path: What `Learner.save` wrote.
-        model: A model with the same parameters as the saved one.
+        model: A model with the same parameters as the saved one. Its head may be larger, and of a learner with
+            classes="grow" it may have any size.
         kind: The class of the learner, if it is one of your own; type checkers also like to know that of others.
         options: Options that replace saved ones: the engine for instance, or a loss or memory of your own, which a file
             cannot hold.
@@ -39,10 +41,19 @@ def load(path: str | Path, model: nn.Module, kind: type[Any] | None = None, **op
     path = path_of("path", path)
     instance("model", model, nn.Module, "a torch.nn.Module")
     about, tensors = read_checkpoint(path)
-    check_model(path, part(tensors, "model/"), model)
+    saved = part(tensors, "model/")
+    head = other_head(saved, model_state(model), model)
+    if head is None or not _fits(about, saved, model, head):
+        check_model(path, saved, model)
     learner = _make(path, about, model, kind, options)
-    fill(learner, path, about, tensors)
+    fill_any_size(learner, path, about, tensors)
     return learner
+
+
+def _fits(about: dict[str, Any], saved: dict[str, Tensor], model: nn.Module, head: str) -> bool:
+    """Return whether the model's head is larger than the saved one, or can grow to its size."""
+    larger = len(model_state(model)[f"{head}.weight"]) > len(saved[f"{head}.weight"])
+    return larger or about["settings"].get("classes") == "grow"
 
 
 def _make(

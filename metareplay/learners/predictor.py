@@ -1,6 +1,6 @@
 """A model with its loss and its engine, the base of everything that trains: it checks its inputs and predicts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from types import MappingProxyType
@@ -17,7 +17,9 @@ from metareplay._core.weights import Weights
 from metareplay.engines.choose import EngineName, check_engine, choose_engine
 from metareplay.engines.objective import Loss, Objective, Supervised
 from metareplay.errors import InputError, MetareplayError
-from metareplay.learners.input_checks import Array, InputChecks, Tasks, one_line
+from metareplay.learners.input_checks import InputChecks, Tasks, one_line
+from metareplay.learners.labels import Labels
+from metareplay.learners.predictions import class_dimension, decide, of_each_class, probabilities
 from metareplay.networks import TaskModule
 
 MAYBE = float | None
@@ -58,6 +60,7 @@ class Predictor:
             function("loss", self.loss)
         instance("model", self.model, nn.Module, "a torch.nn.Module")
         check_engine(self.engine)
+        self._labels: Labels | None = None  # which label each output stands for; None if labels are their numbers
         self.draws = Draws(self.seed)
         self.objective = self.make_objective()
         self.weights = Weights(self.model)
@@ -70,7 +73,9 @@ class Predictor:
         theta.grad = self.weights.gradient
         optimizer = self.make_optimizer(theta)
         self.chosen_engine = choose_engine(self.engine, self.weights, self.objective, self.draws, optimizer)
-        self._checks = InputChecks(self.model, self.regression, self.weights.dtype, type(self).__name__)
+        self._checks = InputChecks(
+            self.model, self.regression, self.weights.dtype, type(self).__name__, own_loss=self.loss is not None
+        )
         self._outputs: torch.Size | None = None  # shape of one output
 
     def make_objective(self) -> Objective:
@@ -87,18 +92,67 @@ class Predictor:
         return None
 
     @final
-    def predict(self, xs: Array, task: Tasks = None) -> Tensor:
+    def predict(self, xs: Any, task: Tasks = None) -> Any:
         """Predict labels for a batch of inputs; for regression, outputs.
 
         Args:
             xs: A batch of inputs.
             task: The task id, or one for each input, for models with several heads.
+
+        Returns:
+            A tensor; a NumPy array of labels if the learner's option `classes` is set.
         """
         outputs = self.outputs(xs, task)
-        return outputs if self.regression else outputs.argmax(dim=-1)
+        return outputs if self.regression else self._decided(outputs)
 
     @final
-    def accuracy(self, xs: Array, ys: Array | Sequence[int], task: Tasks = None) -> float:
+    def predict_proba(self, xs: Any, task: Tasks = None) -> Tensor:
+        """Predict the probability of each class for a batch of inputs; for a single output, of the classes 0 and 1.
+
+        Args:
+            xs: A batch of inputs.
+            task: The task id, or one for each input, for models with several heads.
+
+        Returns:
+            Probabilities in the shape of the outputs; if the option `classes` is set, one for each of `labels`.
+        """
+        if self.regression:
+            raise InputError("probabilities are undefined for regression: use predict")
+        return self._probabilities(self.outputs(xs, task))
+
+    @property
+    @final
+    def labels(self) -> tuple[Hashable, ...] | None:
+        """The labels that the outputs stand for, in order, as far as they are known; None if these are 0, 1, 2, ..."""
+        return None if self._labels is None else self._labels.known
+
+    @final
+    def _decided(self, outputs: Tensor) -> Any:
+        """Return the label of each example by its outputs."""
+        if self._labels is None:
+            return decide(outputs, self._class_dimension(outputs))
+        return self._labels.named(self._of_known(outputs).argmax(dim=-1))
+
+    @final
+    def _probabilities(self, outputs: Tensor) -> Tensor:
+        """Return the probability of each class by the outputs."""
+        if self._labels is None:
+            return probabilities(outputs, self._class_dimension(outputs))
+        return self._of_known(outputs).softmax(dim=-1)
+
+    @final
+    def _class_dimension(self, outputs: Tensor) -> int:
+        return class_dimension(outputs, None if self._checks.target is None else self._checks.target[0], self.loss)
+
+    @final
+    def _of_known(self, outputs: Tensor) -> Tensor:
+        """Return the outputs that stand for a known label."""
+        if not self._labels:
+            raise InputError("no label is known yet: let the learner observe an example first")
+        return (outputs if self._labels.grows else of_each_class(outputs))[:, : len(self._labels)]
+
+    @final
+    def accuracy(self, xs: Any, ys: Any, task: Tasks = None) -> float:
         """Return the accuracy on some examples, in percent. Labels are checked as those that are learned from.
 
         Args:
@@ -113,12 +167,17 @@ class Predictor:
             raise InputError(
                 f"the outputs have shape {tuple(outputs.shape)}, not one score per class for some examples"
             )
+        if self._labels is not None:
+            if not self._labels:
+                return 0.0
+            right = self._of_known(outputs).argmax(dim=-1).cpu() == self._labels.look_up(ys)
+            return 100 * right.double().mean().item()
         tasks = self._checks.tasks(task, len(outputs), needed=False)
         right = outputs.argmax(dim=-1).cpu() == self._checks.targets(ys, tasks, outputs.shape[1:]).cpu()
         return 100 * right.double().mean().item()
 
     @final
-    def outputs(self, xs: Array, task: Tasks = None) -> Tensor:
+    def outputs(self, xs: Any, task: Tasks = None) -> Tensor:
         """Compute the model's outputs for a batch of inputs, in evaluation mode.
 
         Args:
@@ -130,20 +189,50 @@ class Predictor:
         return self._forward(xs, self._checks.tasks(task, len(xs), needed=isinstance(self.model, TaskModule)))
 
     @final
-    def _check(self, xs: Array, ys: Array | Sequence[int], task: Tasks, needs_tasks: bool) -> Columns:
+    def _check(self, xs: Any, ys: Any, task: Tasks, needs_tasks: bool) -> Columns:
         """Return examples ready to learn from, or raise InputError before anything has changed."""
         xs = self._checks.inputs(xs)
         tasks = self._checks.tasks(task, len(xs), needed=needs_tasks or isinstance(self.model, TaskModule))
-        outputs = self._outputs or self._forward(xs[:1], tasks[:1]).shape[1:]
-        if not self.regression and len(outputs) != 1:
+        first = self._forward(xs[:1], tasks[:1]) if self._outputs is None else None
+        outputs = self._outputs if first is None else first.shape[1:]
+        assert outputs is not None
+        if not self.regression and len(outputs) != 1 and (self.loss is None or self._labels is not None):
             raise InputError(
                 f"one input of shape {tuple(xs.shape[1:])} gives outputs of shape {tuple(outputs)}, not one score per "
                 f"class; give observe one example, observe_many a batch, in the model's input shape"
             )
-        ys = self._checks.targets(ys, tasks, outputs)
+        named = self._labels is not None
+        ys = self._numbered(ys, len(xs), outputs) if named else self._checks.targets(ys, tasks, outputs)
+        if first is not None and not self._checks.are_usual(ys, outputs):
+            self._try_loss(first, ys[:1])
         self._checks.expect(xs)
+        self._checks.expect_targets(ys)
         self._outputs = outputs
         return Columns({"x": xs, "y": ys, "task": tasks})
+
+    @final
+    def _numbered(self, ys: Any, count: int, outputs: torch.Size) -> Tensor:
+        """Return the number of each label, or raise InputError."""
+        assert self._labels is not None
+        room = max(2, outputs[0])  # a single output tells two classes apart
+        if not self._labels.grows and len(self._labels) > room:
+            raise InputError(f"classes has {len(self._labels)} labels, but the model has {outputs[0]} outputs")
+        numbers = self._labels.numbers(ys)
+        if len(numbers) != count:
+            raise InputError(f"y has {len(numbers)} labels: give one label for each of the {count} examples")
+        return numbers
+
+    @final
+    def _try_loss(self, outputs: Tensor, ys: Tensor) -> None:
+        """Raise InputError if the user's own loss cannot take such outputs and targets."""
+        forms = f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(ys.shape)} ({ys.dtype})"
+        try:
+            with torch.no_grad():
+                found = self.loss(outputs, ys.to(outputs.device)) if self.loss is not None else None
+        except Exception as error:
+            raise InputError(f"the loss cannot take {forms}: {one_line(error)}") from error
+        if not isinstance(found, Tensor) or found.numel() != 1:
+            raise InputError(f"the loss gives no single number for {forms}: return the mean over the batch")
 
     @final
     def _check_rows(self, xs: Tensor, ys: Tensor, tasks: Tensor) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from metareplay.engines.engine import Outcome
 from metareplay.errors import InputError, MetareplayError, NonFiniteError
 from metareplay.learners import checkpoint
 from metareplay.learners.input_checks import one_line
+from metareplay.learners.labels import readable
 from metareplay.learners.predictor import Predictor, loss_name
 from metareplay.memories.memory import Memory
 
@@ -114,6 +115,37 @@ class TableLearner(Predictor):
             held: Some rows of the checkpoint's table, with all their columns.
         """
         del held
+
+    def takes_head(self, saved: int, here: int) -> bool:
+        """Return whether a checkpoint with this number of outputs can be loaded into a model with that one.
+
+        Args:
+            saved: How many outputs the saved model has.
+            here: How many outputs the learner's model has.
+        """
+        del saved, here
+        return False
+
+    def written_labels(self) -> list[Any] | None:
+        """Return the known labels as plain JSON values, for a checkpoint; None if there are none."""
+        return None
+
+    def read_labels(self, saved: object) -> list[Hashable]:
+        """Return what `written_labels` wrote as labels; raise CheckpointError if it is anything else.
+
+        Args:
+            saved: What the checkpoint has; None if it has nothing.
+        """
+        del saved
+        return []
+
+    def restore_labels(self, known: list[Hashable]) -> None:
+        """Know these labels and no others.
+
+        Args:
+            known: What `read_labels` returned.
+        """
+        del known
 
     def private_state(self) -> dict[str, Tensor]:
         """Return what this kind of learner remembers besides weights, memory and counts."""
@@ -295,9 +327,11 @@ def plain_settings(kind: type[TableLearner], values: Mapping[str, object]) -> di
 
 
 def plain_option(value: object) -> object:
-    """Return an option's value as a plain JSON value: a memory as its settings, a loss as its name."""
+    """Return an option's value as plain JSON values: a memory as its settings, a loss by its name, a tuple as list."""
     if isinstance(value, Memory):
         return value.settings()
+    if isinstance(value, tuple):
+        return readable(value)
     if callable(value):
         return loss_name(value)
     return value

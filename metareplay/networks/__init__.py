@@ -4,10 +4,12 @@ from metareplay.networks.by_task import MultiHead, Separate, TaskInputs, TaskMod
 from metareplay.networks.cnn import nature_cnn, omniglot_cnn
 from metareplay.networks.initial import glorot, torch_default, uniform_by_fan_in
 from metareplay.networks.mlp import mlp
+from metareplay.networks.structured import Structured
 
 __all__ = [
     "MultiHead",
     "Separate",
+    "Structured",
     "TaskInputs",
     "TaskModule",
     "glorot",

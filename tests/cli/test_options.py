@@ -16,7 +16,7 @@ from metareplay.experiments.names import LEARNERS_BY_NAME
 from metareplay.learners import LEARNERS
 
 SMALL = ["--tasks", "2", "--examples", "5", "--test-examples", "20"]
-SET_BY_ITSELF = {"model", "memory", "loss", "regression", "engine", "seed"}
+SET_BY_ITSELF = {"model", "memory", "loss", "regression", "classes", "head", "engine", "seed"}
 OWN = '''
 from dataclasses import dataclass
 

@@ -376,3 +376,19 @@ def test_a_full_disk_is_one_line_and_keeps_the_checkpoint(
     (left,) = (tmp_path / "runs").iterdir()
     assert left.suffix == ".ckpt"
     assert "continuing from" in call(*MER).err
+
+
+def test_prequential(call: Call) -> None:
+    words = ("run", "mer", "rotations", "--tasks", "2", "--examples", "20", "--prequential", "--every", "10")
+    answer = call(*words, "--seeds", "2")
+    assert answer.code == 0, answer.err
+    assert "kappa" in answer.out
+    assert "picture: " in answer.err
+    record = json.loads(call(*words, "--json").out)
+    assert record["kind"] == "prequential"
+    assert record["points"]["examples"] == [10, 20, 30, 40]
+    assert json.loads(call(*words, "--json", "--seeds", "2").out)["summary"]["accuracy"]["std"] is not None
+    assert len(list(Path("runs").glob("*.json"))) == 2
+    for wrong in (("--every", "0"), ("--alignment",), ("--on", "fleet")):
+        assert call(*words, *wrong).code == 2
+    assert "--prequential" in call("run", "--every", "10").err

@@ -141,7 +141,7 @@ class CpuEngine(Engine):
         depends on what was drawn: pieces of any size, and a learner that was loaded, give the same weights.
         """
         one_part = not self._apart or (not vectors and table.capacity == 0)
-        known = isinstance(objective, Supervised) and _kind(objective) is not None
+        known = isinstance(objective, Supervised) and _takes(objective, table.shape("y"), self.chains[0].widths[-1])
         if not one_part or not known or not self.chains[0].takes(table.shape("x")):
             self.name = self._plain.name
         return self.name == "cpu"
@@ -372,6 +372,12 @@ def _kind(objective: Supervised) -> LossKind | None:
     """Return which of the kernel's losses an objective has; None for any other, or where the targets do not fit it."""
     kind = LossKind.of(objective.criterion)
     return None if kind is None or (kind is LossKind.CROSS_ENTROPY) == objective.regression else kind
+
+
+def _takes(objective: Supervised, target: torch.Size, outputs: int) -> bool:
+    """Return whether the kernel knows the loss for targets of this shape; a user's own loss may have other ones."""
+    kind = _kind(objective)
+    return kind is not None and target == (torch.Size() if kind is LossKind.CROSS_ENTROPY else torch.Size([outputs]))
 
 
 def _shares(table: Table, rows: Ints, by_task: bool) -> Reals:

@@ -75,12 +75,13 @@ class BalancedCrossEntropy(Objective):
         """Return the losses of all examples, each divided by the number of examples of its task."""
         tasks = examples["task"]
         each = functional.cross_entropy(forward(model, examples["x"], tasks), examples["y"], reduction="none")
+        each = each.flatten(1).mean(1) if each.dim() > 1 else each  # an example may have many labels
         return (each / (tasks[:, None] == tasks).sum(1)).sum()
 
 
 def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     """Compute the cross-entropy, of a single example with our kernels, otherwise with torch."""
-    if outputs.dim() != 2 or not _single(outputs):
+    if outputs.dim() != 2 or labels.dim() != 1 or not _single(outputs):
         return functional.cross_entropy(outputs, labels)
     from metareplay.engines.cuda.linear import CrossEntropy  # here, because only machines with a GPU have triton
 

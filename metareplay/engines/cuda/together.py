@@ -71,7 +71,7 @@ class Together:
             return None
         if weights.dtype not in (torch.float32, torch.float64) or len({head.in_features for head in heads}) > 1:
             return None
-        if not isinstance(objective, Supervised) or objective.penalty is not None:
+        if not isinstance(objective, Supervised) or objective.penalty is not None or table.shape("y"):
             return None
         if not all(_is_at(table.column(name), weights.device) for name in ("x", "y")) or len(table.shape("x")) != 3:
             return None

@@ -44,6 +44,8 @@ class Terms:
         """Return the terms of a learner; raise InputError, which says why, if a fleet does not support it."""
         if learner.regression or learner.clip is not None:
             raise InputError("a fleet neither clips gradients nor does regression: use --on threads")
+        if learner.classes is not None:
+            raise InputError("a fleet takes labels 0, 1, 2, ...: leave classes out, or use --on threads")
         if learner.loss is not None and LossKind.of(learner.loss) is not LossKind.CROSS_ENTROPY:
             raise InputError("a fleet learns with cross-entropy: leave the loss out, or use --on threads")
         match learner:

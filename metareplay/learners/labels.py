@@ -1,0 +1,202 @@
+"""Labels of any kind: which output of the model stands for which label."""
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, Literal, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from metareplay._core.checks import described, shown
+from metareplay.errors import CheckpointError, InputError
+
+Classes = Literal["grow"] | Sequence[Hashable] | None
+SHOWN = 5  # known labels that a message names
+
+
+@final
+class Labels:
+    """Number labels in the order in which they come: the label with number i belongs to output i of the model.
+
+    Labels are compared as Python compares the keys of a dictionary. A label that is new is first only `coming`, while
+    its example is checked; `admit` makes it known when the example is about to be learned.
+
+    Args:
+        known: The labels that are known from the start.
+        grows: Whether a label that is not known gets the next number; otherwise it is refused.
+
+    >>> labels = Labels(grows=True)
+    >>> labels.numbers(["cat", "dog", "cat"]).tolist(), labels.known
+    ([0, 1, 0], ())
+    >>> labels.admit(1)
+    >>> labels.known, labels.named(torch.tensor([1, 0])).tolist()
+    (('cat', 'dog'), ['dog', 'cat'])
+    """
+
+    def __init__(self, known: Iterable[Hashable] = (), grows: bool = False) -> None:
+        self.grows = grows
+        self._numbers: dict[Hashable, int] = {}
+        self._coming: list[Hashable] = []
+        self.replace(known)
+
+    @property
+    def known(self) -> tuple[Hashable, ...]:
+        """The labels that are known, in the order of the outputs."""
+        return tuple(self._numbers)
+
+    def __len__(self) -> int:
+        """Count the labels that are known."""
+        return len(self._numbers)
+
+    def replace(self, known: Iterable[Hashable]) -> None:
+        """Forget all labels, and know these instead.
+
+        Args:
+            known: The labels, in the order of the outputs.
+        """
+        self._numbers, self._coming = {label: number for number, label in enumerate(known)}, []
+
+    def numbers(self, ys: object) -> Tensor:
+        """Return the number of each label; a new one gets the next number if labels may be new.
+
+        Args:
+            ys: The labels.
+        """
+        self._coming, new, found = [], dict[Hashable, int](), []
+        for label in labels_in(ys):
+            number = self._numbers.get(label, new.get(label))
+            if number is None:
+                if not self.grows:
+                    raise InputError(f"label {shown(label)} is not one of the classes: they are {self._some()}")
+                number = new[label] = len(self) + len(new)
+            found.append(number)
+        self._coming = list(new)
+        return torch.tensor(found, dtype=torch.int64)
+
+    def look_up(self, ys: object) -> Tensor:
+        """Return the number of each label, -1 for one that is not known.
+
+        Args:
+            ys: The labels.
+        """
+        return torch.tensor([self._numbers.get(label, -1) for label in labels_in(ys)], dtype=torch.int64)
+
+    def admit(self, number: int) -> None:
+        """Make coming labels known, up to the one with this number.
+
+        Args:
+            number: The number that the label got from `numbers`.
+        """
+        while len(self) <= number:
+            self._numbers[self._coming.pop(0)] = len(self)
+
+    def named(self, numbers: Tensor) -> NDArray[Any]:
+        """Return the labels with these numbers, as a NumPy array of Python objects in the same shape.
+
+        Args:
+            numbers: Numbers of labels that are known.
+        """
+        names = np.empty(len(self), np.object_)
+        names[:] = self.known
+        found: NDArray[Any] = names[numbers.cpu().numpy()]
+        return found
+
+    def _some(self) -> str:
+        rest = f" and {len(self) - SHOWN} more" if len(self) > SHOWN else ""
+        return ", ".join(shown(label) for label in self.known[:SHOWN]) + rest
+
+
+def make_labels(classes: Classes) -> Labels | None:
+    """Return the labels for a learner's option `classes`; None if labels are the numbers of the outputs.
+
+    Args:
+        classes: "grow", a list of labels, or None.
+    """
+    if classes is None:
+        return None
+    if isinstance(classes, str):
+        if classes != "grow":
+            raise InputError(f"classes={shown(classes)}: use 'grow', a list of labels, or None")
+        return Labels(grows=True)
+    known = labels_in(_tuples(classes), "classes")
+    if len(set(known)) < len(known) or not known:
+        raise InputError(f"classes={shown(classes)}: name at least one label, and each of them once")
+    return Labels(known)
+
+
+def labels_in(ys: object, name: str = "y") -> list[Hashable]:
+    """Return labels as a list of Python values, or raise InputError.
+
+    Args:
+        ys: A tensor, an array, a list, or anything else that can be iterated over.
+        name: What to call them in a message.
+    """
+    listed = ys.tolist() if hasattr(ys, "tolist") else ys
+    if isinstance(listed, str | bytes) or not isinstance(listed, Iterable):
+        raise InputError(f"{name} is {described(ys)}: give a list with one label for each example")
+    found = [one.tolist() if hasattr(one, "dtype") else one for one in listed]  # of NumPy or torch
+    for label in found:
+        try:
+            hash(label)
+        except TypeError as error:
+            raise InputError(f"a label is {described(label)}, which cannot be hashed: use text, or a number") from error
+        if isinstance(label, float) and math.isnan(label):
+            raise InputError("a label is NaN, which equals no label: leave the example out, or name the class")
+    return found
+
+
+def written(labels: Iterable[Hashable]) -> list[Any]:
+    """Return labels as plain JSON values, or raise InputError; a tuple becomes a list, which no label is.
+
+    Args:
+        labels: The labels.
+    """
+    found = list(labels)
+    for label in found:
+        if not _is_plain(label):
+            raise InputError(
+                f"the label {shown(label)} cannot be written to a file: use text, numbers, True, False, None, or tuples"
+            )
+    return found
+
+
+def readable(labels: Iterable[object]) -> list[Any]:
+    """Return labels as plain JSON values, for a record; what JSON does not have is described.
+
+    Args:
+        labels: The labels.
+    """
+    return [label if _is_plain(label) else shown(label) for label in labels]
+
+
+def read(saved: object) -> list[Hashable]:
+    """Return labels that `written` wrote; raise CheckpointError for anything else.
+
+    Args:
+        saved: The labels as plain JSON values.
+    """
+    try:
+        found = labels_in(_tuples(saved))
+        if not isinstance(saved, list) or len(set(found)) < len(found):
+            raise InputError("a label is there twice")
+    except InputError as error:
+        raise CheckpointError(f"the labels are damaged ({error}): use an earlier checkpoint") from error
+    return found
+
+
+def _tuples(values: Any) -> Any:
+    """Return the same values with a tuple for every list among the labels."""
+    listed = values.tolist() if hasattr(values, "tolist") else values
+    return [_tuple(one) for one in listed] if isinstance(listed, list | tuple) else listed
+
+
+def _tuple(label: Any) -> Any:
+    return tuple(map(_tuple, label)) if isinstance(label, list | tuple) else label
+
+
+def _is_plain(label: object) -> bool:
+    if isinstance(label, tuple):
+        return all(map(_is_plain, label))
+    return label is None or type(label) in (bool, int, float, str)
