@@ -17,6 +17,7 @@ from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay._core.weights import Weights
 from metareplay.engines.chain import Chain, LossKind
+from metareplay.engines.cpu.optimizers import CompiledOptimizer
 from metareplay.engines.engine import Engine, Gradients, Outcome
 from metareplay.engines.inputs import as_input, scale_of
 from metareplay.engines.objective import Objective, QuadraticPenalty, Supervised
@@ -60,32 +61,38 @@ class CpuEngine(Engine):
     def execute(self, plan: Plan, table: Table, objective: Objective) -> Outcome:
         """Learn at full speed first; if an example failed, start again and go carefully, up to that example.
 
-        Steps of an optimizer, and clipped steps on whole batches, are torch's, with gradients from the kernel.
+        The steps of optimizers that the kernel does not know, and clipped SGD steps on whole batches, are torch's, with
+        gradients from the kernel.
         """
         with self._lock:
-            by_batch = self._plain.optimizer is not None or (plan.together and objective.clip is not None)
+            sgd, optimizer = self._plain.optimizer is None, CompiledOptimizer.of(self._plain.optimizer, self.weights)
+            by_batch = plan.together and objective.clip is not None if sgd else optimizer is None
             penalised = isinstance(objective, Supervised) and objective.penalty is not None
-            fits = self._fits(table, objective, vectors=penalised or by_batch)
+            fits = self._fits(table, objective, vectors=penalised or by_batch or not sgd)
             if not fits or not isinstance(objective, Supervised):
                 return self._plain.execute(plan, table, objective)
             if by_batch:
                 return self._stepping.execute(plan, table, objective)
             undo = self.remember()
             try:
-                return self._execute(plan, table, objective)
+                return self._execute(plan, table, objective, optimizer)
             except BaseException as error:  # Ctrl-C, or no room for the kernel's arrays
                 undo()
                 self._kernels.clear()
                 return Outcome(0, error)
 
-    def _execute(self, plan: Plan, table: Table, objective: Supervised) -> Outcome:
+    def _execute(
+        self, plan: Plan, table: Table, objective: Supervised, optimizer: CompiledOptimizer | None
+    ) -> Outcome:
         chain = self._chain(table, plan.rows)
         kernel = self._kernel(chain)
-        learned = kernel.run(chain, plan, table, objective, careful=False)
+        learned = kernel.run(chain, plan, table, objective, optimizer, careful=False)
         if learned < len(plan):
             kernel.clear()
-            learned = kernel.run(chain, plan, table, objective, careful=True)
+            learned = kernel.run(chain, plan, table, objective, optimizer, careful=True)
         kernel.give_weights(chain)
+        if optimizer is not None and learned:
+            kernel.give_moments(chain, optimizer)
         return Outcome(learned)
 
     def gradients(self, table: Table, groups: list[Ints], objective: Objective, example: int) -> Gradients:
@@ -178,9 +185,10 @@ class _Kernel:
     """
 
     def __init__(self, weights: Weights, widths: tuple[int, ...]) -> None:
-        from metareplay.engines.cpu import groups, layout, simd, steps  # here, because numba takes long to import
+        from metareplay.engines.cpu import groups, layout, optimizer_steps, simd, steps  # here: numba is slow to import
 
         self._code, self._groups, self._packed, self._eight = steps, groups, layout, simd.EIGHT
+        self._by_optimizer = optimizer_steps
         self.module_weights = weights
         self._dtype = weights.theta.numpy().dtype
         self._number: Any = self._dtype.type
@@ -189,6 +197,7 @@ class _Kernel:
         self._room = layout.make_batch(self._net, 1)  # for plans whose batches are one step
         self._group = layout.make_group(self._net)
         self._turned = layout.make_turned(0, widths[0], self._dtype)
+        self._moments: Any = None  # room for an optimizer's moments, made when there is one
         self._found = layout.aligned((0, self._net.rows.shape[1]), self._dtype)  # gradients of groups
         self._table = layout.sparse_rows(0, widths[0], self._dtype)
         self._labels = np.zeros(0, np.int64)  # the target of each row: a label, or real values
@@ -198,9 +207,19 @@ class _Kernel:
         self._packed_from: Table | None = None
         self._penalty: tuple[QuadraticPenalty | None, Any] = (None, None)  # the last penalty, and its rows
 
-    def run(self, chain: Chain, plan: Plan, table: Table, objective: Supervised, careful: bool) -> int:
+    def run(
+        self,
+        chain: Chain,
+        plan: Plan,
+        table: Table,
+        objective: Supervised,
+        optimizer: CompiledOptimizer | None,
+        careful: bool,
+    ) -> int:
         """Learn a plan's examples, starting from the module's weights; return how many stayed finite."""
         self._pack(table, plan.rows)
+        if optimizer is not None:
+            return self._run_by(optimizer, chain, plan, table, objective, careful)
         if plan.together and (size := int(np.diff(plan.ends).max())) > self._room.size:
             self._room = self._packed.make_batch(self._net, size)
         self._take_weights(chain)
@@ -216,6 +235,52 @@ class _Kernel:
                 careful,
             )
 
+    def _run_by(
+        self, optimizer: CompiledOptimizer, chain: Chain, plan: Plan, table: Table, objective: Supervised, careful: bool
+    ) -> int:
+        """Learn a plan's examples by the steps of an optimizer."""
+        self._make_turned(-(-int(np.diff(plan.ends).max(initial=1)) // self._packed.GROUP))
+        self._take_weights(chain)
+        self._take_moments(chain, optimizer)
+        steps = self._steps(plan, table, objective.by_task)
+        if not plan.together:
+            steps = steps._replace(shares=np.ones(len(plan.rows), self._dtype))
+        with self._compiling(plan.together, objective.penalty is not None, True):
+            return self._by_optimizer.run_plan(
+                self._net,
+                self._table,
+                table.writes,
+                self._targets(objective),
+                steps,
+                self._rates(plan, objective.clip),
+                self._penalty_rows(chain, objective.penalty),
+                plan.together,
+                self._by_optimizer.Rule(**optimizer.rule()),
+                self._moments,
+                self._turned,
+                self._group,
+                careful,
+            )
+
+    def _take_moments(self, chain: Chain, optimizer: CompiledOptimizer) -> None:
+        """Copy an optimizer's moments into the kernel; those that it does not have yet are 0."""
+        if self._moments is None:
+            self._moments = self._by_optimizer.make_moments(self._net)
+        self._moments.steps[0] = optimizer.steps()
+        rooms = (self._moments.first, self._moments.second)
+        for room, vector in zip(rooms, optimizer.moments(), strict=True):
+            if vector is None:
+                room.fill(0)
+            else:
+                self._packed.put_weights(self._net, room, _parts(chain, vector))
+
+    def give_moments(self, chain: Chain, optimizer: CompiledOptimizer) -> None:
+        """Copy the kernel's moments into the optimizer's own."""
+        found = optimizer.room(int(self._moments.steps[0]))
+        for room, vector in zip((self._moments.first, self._moments.second), found, strict=True):
+            if vector is not None:
+                self._packed.get_weights(self._net, room, _parts(chain, vector))
+
     def gradients(
         self, chain: Chain, table: Table, rows: Ints, shares: Reals, ends: Ints, objective: Supervised
     ) -> Any:
@@ -225,9 +290,7 @@ class _Kernel:
             One gradient per row, laid out like the net's rows.
         """
         self._pack(table, rows)
-        blocks = int((-(-np.diff(ends) // self._packed.GROUP)).sum())
-        if len(self._turned.counts) < blocks:
-            self._turned = self._packed.make_turned(blocks, self._widths[0], self._dtype)
+        self._make_turned(int((-(-np.diff(ends) // self._packed.GROUP)).sum()))
         count, size = len(ends) - 1, len(self._net.rows)
         if len(self._found) < count * size:
             self._found = self._packed.aligned((count * size, self._found.shape[1]), self._dtype)
@@ -278,9 +341,13 @@ class _Kernel:
     def flat(self, vector: Any, chain: Chain) -> Tensor:
         """Convert a vector that is laid out like the net's rows to the order of the module's parameters."""
         found = torch.empty_like(self.module_weights.theta)
-        parts = [(weight.numpy(), bias.numpy()) for weight, bias in chain.split(found)]
-        self._packed.get_weights(self._net, vector.reshape(self._net.rows.shape), parts)
+        self._packed.get_weights(self._net, vector.reshape(self._net.rows.shape), _parts(chain, found))
         return found
+
+    def _make_turned(self, blocks: int) -> None:
+        """Make room for so many blocks of inputs sorted by pixel, unless there is enough."""
+        if len(self._turned.counts) < blocks:
+            self._turned = self._packed.make_turned(blocks, self._widths[0], self._dtype)
 
     def _take_weights(self, chain: Chain) -> None:
         self._packed.put_weights(self._net, self._net.rows, _arrays(chain))
@@ -362,8 +429,7 @@ class _Kernel:
             return None
         rows = [self._packed.aligned(self._net.rows.shape, self._dtype) for _ in range(2)]
         for part, vector in zip(rows, (penalty.importance, penalty.anchor), strict=True):
-            parts = [(weight.numpy(), bias.numpy()) for weight, bias in chain.split(vector)]
-            self._packed.put_weights(self._net, part, parts)
+            self._packed.put_weights(self._net, part, _parts(chain, vector))
         self._penalty = penalty, self._packed.PullRows(self._number(2 * penalty.strength), *rows)
         return self._penalty[1]
 
@@ -410,3 +476,8 @@ class _PackedGradients(Gradients):
 def _arrays(chain: Chain) -> list[tuple[Any, Any]]:
     """Return the layers' own (W, b), which are views of the module's weights."""
     return [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in chain.layers]
+
+
+def _parts(chain: Chain, vector: Tensor) -> list[tuple[Any, Any]]:
+    """Return the layers' (W, b) in a flat vector of the size of all weights, as views of it."""
+    return [(weight.numpy(), bias.numpy()) for weight, bias in chain.split(vector)]
