@@ -15,6 +15,7 @@ from metareplay.engines.cpu.simd import (
     LANES,
     LIKE_EIGHT,
     LIKE_SEVEN,
+    has_many_registers,
     load,
     load_eight,
     load_rows,
@@ -35,6 +36,8 @@ from metareplay.engines.cpu.steps import SPAN, fill, loss_gradient
 
 BLOCK = 512  # columns taken at a time: those of a few dozen vectors fit into the fastest cache
 LIKE_ONE = (0,)
+LIKE_TWO = (0,) * 2
+LIKE_FOUR = (0,) * 4
 
 
 @compiled
@@ -179,9 +182,12 @@ def first_layer(net: Net, turned: Turned, b: Index, group: Group) -> None:
     width, column = net.outputs[0], np.int64(0)
     for i in range(turned.counts[b]):
         fill(group.inputs, GROUP + i, width, net.rows.dtype.type(0))
-    while column + SPAN <= width + LANES - 1:
+    while has_many_registers() and column + SPAN <= width + LANES - 1:
         first_layer_span(net, turned, b, group, column, LIKE_SEVEN)
         column += SPAN
+    while column + LANES < width:
+        first_layer_span(net, turned, b, group, column, LIKE_TWO)
+        column += 2 * LANES
     while column < width:
         first_layer_span(net, turned, b, group, column, LIKE_ONE)
         column += LANES
@@ -208,9 +214,12 @@ def first_layer_span(net: Net, turned: Turned, b: Index, group: Group, column: I
 def add_gradient(net: Net, turned: Turned, b: Index, group: Group, found: Array, first: Index, anew: bool) -> None:
     """Set found[first + p] to row p of block b's gradient, or add it to what is there unless the group starts anew."""
     width, column = net.outputs[0], np.int64(0)
-    while column + SPAN <= width + LANES - 1:
+    while has_many_registers() and column + SPAN <= width + LANES - 1:
         add_first_span(net, turned, b, group, found, first, anew, column, LIKE_SEVEN)
         column += SPAN
+    while column + LANES < width:
+        add_first_span(net, turned, b, group, found, first, anew, column, LIKE_TWO)
+        column += 2 * LANES
     while column < width:
         add_first_span(net, turned, b, group, found, first, anew, column, LIKE_ONE)
         column += LANES
@@ -253,9 +262,15 @@ def add_first_span(
 def product(out: Array, rows: Index, left: Array, right: Array, count: Index, width: Index, anew: bool) -> None:
     """Set out[i] = sum_p left[p, i] right[p] for p < count and i < rows, or add that to out[i] unless it starts anew.
 
-    Eight rows and one or two vectors of columns are computed at a time, always whole ones.
+    Eight rows and one or two vectors of columns are computed at a time, always whole ones; on a CPU with few registers
+    four rows and one vector. Every number is the same sum in the same order.
     """
     vectors = (width + LANES - 1) // LANES
+    if not has_many_registers():
+        for v in range(vectors):
+            for i in range(0, rows, 4):
+                four_rows(out, i, left, right, count, v * LANES, anew)
+        return
     for v in range(0, vectors - 1, 2):
         for i in range(0, rows, EIGHT):
             two_columns(out, i, left, right, count, v * LANES, anew)
@@ -276,6 +291,21 @@ def two_columns(out: Array, i: Index, left: Array, right: Array, count: Index, c
         next_sums = multiply_add_each(load(right, p, column + LANES), x, next_sums)
     store_eight(out, i, column, sums)
     store_eight(out, i, column + LANES, next_sums)
+
+
+@compiled
+def four_rows(out: Array, i: Index, left: Array, right: Array, count: Index, column: Index, anew: bool) -> None:
+    """Compute rows i to i + 3 of a `product` in one vector of columns."""
+    sums = zeros(out, LIKE_FOUR)
+    if not anew:
+        sums = load_rows(out, (i, i + 1, i + 2, i + 3), column)
+    for p in range(count):
+        x = (splat(left[p, i]), splat(left[p, i + 1]), splat(left[p, i + 2]), splat(left[p, i + 3]))
+        sums = multiply_add_each(load(right, p, column), x, sums)
+    store(out, i, column, sums[0])
+    store(out, i + 1, column, sums[1])
+    store(out, i + 2, column, sums[2])
+    store(out, i + 3, column, sums[3])
 
 
 @compiled
