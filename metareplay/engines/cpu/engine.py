@@ -4,7 +4,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
@@ -81,9 +80,7 @@ class CpuEngine(Engine):
                 self._kernels.clear()
                 return Outcome(0, error)
 
-    def _execute(
-        self, plan: Plan, table: Table, objective: Supervised, optimizer: CompiledOptimizer | None
-    ) -> Outcome:
+    def _execute(self, plan: Plan, table: Table, objective: Supervised, optimizer: CompiledOptimizer | None) -> Outcome:
         chain = self._chain(table, plan.rows)
         kernel = self._kernel(chain)
         learned = kernel.run(chain, plan, table, objective, optimizer, careful=False)
@@ -101,15 +98,15 @@ class CpuEngine(Engine):
             rows = np.concatenate(groups)
             if not self._fits(table, objective, vectors=True) or not isinstance(objective, Supervised):
                 return self._plain.gradients(table, groups, objective, example)
-            sizes = np.array([len(group) for group in groups])
-            return self._gradients(table, rows, np.repeat(1 / sizes, sizes), np.cumsum([0, *sizes]), objective)
+            ends = np.cumsum([0, *(len(group) for group in groups)])
+            return self._gradients(table, rows, _shares(table, rows, ends, by_task=False), ends, objective)
 
     def _differentiate(self, table: Table, rows: Ints, objective: Objective) -> None:
         """Put the gradient of a batch's loss into weights.gradient."""
         if not isinstance(objective, Supervised):
             raise TypeError(type(objective))  # `execute` has looked
-        shares = _shares(table, rows, objective.by_task)
-        found = self._gradients(table, rows, shares, np.array([0, len(rows)]), objective)
+        ends = np.array([0, len(rows)])
+        found = self._gradients(table, rows, _shares(table, rows, ends, objective.by_task), ends, objective)
         self.weights.gradient.copy_(found.each()[0])
 
     def _gradients(
@@ -242,18 +239,16 @@ class _Kernel:
         self._make_turned(-(-int(np.diff(plan.ends).max(initial=1)) // self._packed.GROUP))
         self._take_weights(chain)
         self._take_moments(chain, optimizer)
-        steps = self._steps(plan, table, objective.by_task)
-        if not plan.together:
-            steps = steps._replace(shares=np.ones(len(plan.rows), self._dtype))
-        with self._compiling(plan.together, objective.penalty is not None, True):
+        no_pull = self._packed.PullRows(self._number(0), self._net.rows, self._net.rows)
+        with self._compiling(True, True, True):
             return self._by_optimizer.run_plan(
                 self._net,
                 self._table,
                 table.writes,
                 self._targets(objective),
-                steps,
+                self._steps(plan, table, objective.by_task),
                 self._rates(plan, objective.clip),
-                self._penalty_rows(chain, objective.penalty),
+                self._penalty_rows(chain, objective.penalty) or no_pull,
                 plan.together,
                 self._by_optimizer.Rule(**optimizer.rule()),
                 self._moments,
@@ -395,10 +390,7 @@ class _Kernel:
             self._copied[stale] = table.writes[stale]
 
     def _steps(self, plan: Plan, table: Table, by_task: bool) -> Any:
-        shares = np.zeros(0)
-        if plan.together:
-            batches = pairwise(plan.ends.tolist())
-            shares = np.concatenate([_shares(table, plan.rows[start:end], by_task) for start, end in batches])
+        shares = _shares(table, plan.rows, plan.ends, by_task) if plan.together else np.ones(len(plan.rows))
         return self._packed.Steps(plan.rows, plan.ends, shares.astype(self._dtype), plan.s, plan.incoming)
 
     def _rates(self, plan: Plan, clip: float | None) -> Any:
@@ -440,12 +432,16 @@ def _kind(objective: Supervised) -> LossKind | None:
     return None if kind is None or (kind is LossKind.CROSS_ENTROPY) == objective.regression else kind
 
 
-def _shares(table: Table, rows: Ints, by_task: bool) -> Reals:
-    """Weigh each row's loss in a batch: by 1 / the batch's size, or by 1 / the number of rows that have its task."""
+def _shares(table: Table, rows: Ints, ends: Ints, by_task: bool) -> Reals:
+    """Weigh each row's loss in its batch: by 1 / the batch's size, or by 1 / the number of its rows with this task."""
+    sizes = np.diff(ends)
     if not by_task:
-        return np.full(len(rows), 1 / len(rows))
-    _, which, counts = np.unique(table.tasks(rows).numpy(), return_inverse=True, return_counts=True)
-    return 1 / counts[which]
+        return np.repeat(1 / sizes, sizes)
+    _, tasks = np.unique(table.tasks(rows).numpy(), return_inverse=True)
+    groups = np.repeat(np.arange(len(sizes)), sizes) * (len(rows) + 1) + tasks
+    _, which, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    shares: Reals = 1 / counts[which]
+    return shares
 
 
 @final

@@ -164,7 +164,7 @@ class Steps(NamedTuple):
 
     rows: Array
     ends: Array
-    shares: Array  # where a batch is one step: the weight of each row's loss in it
+    shares: Array  # the weight of each row's loss in its step
     s: int
     incoming: int  # the table row of the first example
 

@@ -1,4 +1,4 @@
-"""Plans whose steps an optimizer takes, compiled, one thread: Adam, AdamW, RMSProp, and SGD with momentum or weight decay.
+"""Plans whose steps an optimizer takes, compiled, one thread: Adam, AdamW, RMSProp, SGD with momentum or weight decay.
 
 Every step changes every weight, by an amount that depends on the weight's own past, so no step can wait as in
 steps.py. A step on a single row takes its gradient x d' as it goes along: in each layer, row p of the gradient is x[p]
@@ -84,8 +84,8 @@ def make_moments(net: Net) -> Moments:
     Args:
         net: The net.
     """
-    like = [aligned(net.rows.shape, net.rows.dtype) for _ in range(5)]
-    return Moments(np.zeros(1, np.int64), *like, np.zeros(2, np.int64))
+    first, second, gradient, first_before, second_before = (aligned(net.rows.shape, net.rows.dtype) for _ in range(5))
+    return Moments(np.zeros(1, np.int64), first, second, gradient, first_before, second_before, np.zeros(2, np.int64))
 
 
 # --- one row of weights
@@ -158,7 +158,7 @@ def momentum_row(net: Net, rule: Rule, now: Scaled, moments: Moments, p: Index, 
 
 @inlined
 def step_row(net: Net, rule: Rule, now: Scaled, moments: Moments, p: Index, width: Index, some: Any) -> None:
-    """Take a step in row p of the net's rows; some = (matrix, row, scale) says that its gradient is scale * matrix[row]."""
+    """Take a step in row p of the net's rows; with some = (matrix, row, scale), its gradient is scale * matrix[row]."""
     if rule.kind == ADAM:
         adam_row(net, rule, now, moments, p, width, some)
     elif rule.kind == RMSPROP:
@@ -174,8 +174,8 @@ def step_row(net: Net, rule: Rule, now: Scaled, moments: Moments, p: Index, widt
 def begin_step(net: Net, rule: Rule, moments: Moments) -> Scaled:
     """Count a step and return its numbers."""
     # The moments of weights that no longer have a gradient shrink for ever. They would become denormal numbers, with
-    # which many CPUs are a hundred times slower, so the smallest are set to 0. Such a moment moves a weight by less than
-    # lr * 1e-22, and such a square is lost to rounding when epsilon is added to its root.
+    # which many CPUs are a hundred times slower, so the smallest are set to 0. Such a moment moves a weight by less
+    # than lr * 1e-22, and such a square is lost to rounding when epsilon is added to its root.
     number = net.rows.dtype.type
     moments.steps[0] += 1
     steps = np.float64(moments.steps[0])
@@ -228,7 +228,7 @@ def step_on_batch(
     rows: Array,
     shares: Array,
     clip: float,
-    pull: PullRows | None,
+    pull: PullRows,
     rule: Rule,
     moments: Moments,
     turned: Turned,
@@ -239,7 +239,7 @@ def step_on_batch(
     moments.ends[1] = len(rows)
     if not group_gradients(net, table, writes, targets, rows, shares, moments.ends, turned, group, gradient):
         return False
-    if pull is not None:
+    if pull.twice != 0:
         add_pull(net, pull, gradient)
     if clip < np.inf:
         scale = clipped(net, scale, clip, square(net, gradient))
@@ -292,7 +292,7 @@ def run_plan(
     targets: Targets,
     steps: Steps,
     rates: KernelRates,
-    pull: PullRows | None,
+    pull: PullRows,
     together: bool,
     rule: Rule,
     moments: Moments,
@@ -309,7 +309,7 @@ def run_plan(
         targets: The targets of the table's rows.
         steps: The rows to visit and the share of each in the loss of its step.
         rates: How far Reptile lines go, and the clip; the rate of a step is the optimizer's own.
-        pull: EWC's penalty, or None.
+        pull: EWC's penalty; twice its strength is 0 if there is none.
         together: Whether a batch is one step, instead of one step per row.
         rule: How steps are taken.
         moments: What the optimizer remembers, which is changed.
@@ -333,7 +333,7 @@ def run_plan(
                 copy(net, net.rows, net.before_batch)
             size = end - start if together else 1
             for t in range(start, end, size):
-                if pull is None and size == 1:
+                if size == 1 and pull.twice == 0:
                     fine = fine and step_on_row(net, table, targets, steps.rows[t], rates.clip, rule, moments)
                 else:
                     rows, shares = steps.rows[t : t + size], steps.shares[t : t + size]

@@ -41,7 +41,7 @@ class CompiledOptimizer:
             optimizer: The optimizer, if there is one.
             weights: The weights that it should have as its only parameter.
         """
-        kind = KINDS.get(type(optimizer))
+        kind = None if optimizer is None else KINDS.get(type(optimizer))
         if optimizer is None or kind is None or len(optimizer.param_groups) != 1:
             return None
         made, (options,) = CompiledOptimizer(optimizer, kind), optimizer.param_groups
@@ -99,11 +99,11 @@ class CompiledOptimizer:
             steps: How many steps have been taken.
         """
         kept, parameter = self._kept(), self._parameter
+        if self.kind != "momentum":
+            kept.setdefault("step", torch.tensor(0.0)).fill_(steps)
         for name in self.names:
             if name is not None and kept.get(name) is None:
                 kept[name] = torch.zeros_like(parameter, requires_grad=False)
-        if self.kind != "momentum":
-            kept.setdefault("step", torch.tensor(0.0)).fill_(steps)
         if kept:
             self.optimizer.state[parameter] = kept
         return self.moments()

@@ -399,7 +399,7 @@ def store_where(_typing: Any, matrix: Any, row: Any, column: Any, _bits: Any, ve
 
 @_intrinsic
 def has_many_registers(_typing: Any) -> Made:
-    """Return whether the CPU has AVX-512 and so 32 registers of a whole vector each; elsewhere 8 vectors fit at most."""
+    """Return whether the CPU has AVX-512, and so 32 registers of a whole vector each; AVX2 has room for 8 vectors."""
 
     def codegen(context: Any, _builder: Any, _signature: Any, _args: Any) -> Any:
         return ir.Constant(ir.IntType(1), int(has_avx512(context)))

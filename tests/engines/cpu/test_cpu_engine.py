@@ -14,7 +14,7 @@ import metareplay as mr
 from metareplay._core.columns import Columns
 from metareplay._core.numba_private import source_stamp
 from metareplay._core.table import Table, TensorStorage
-from metareplay.engines.cpu import groups, layout, steps
+from metareplay.engines.cpu import groups, layout, optimizer_steps, steps
 from metareplay.learners import gem
 from metareplay.learners.gem import project
 
@@ -378,13 +378,13 @@ def test_gem_goes_on_after_an_example_whose_loss_is_not_finite() -> None:
 def test_what_was_compiled_before_any_of_its_files_changed_is_not_used(tmp_path: Path) -> None:
     folder = Path(layout.__file__).parent
     stamps = {source_stamp(folder, layout.KERNEL_FILES)}
-    for name in ("simd.py", "layout.py", "steps.py", "groups.py"):
+    for name in ("simd.py", "layout.py", "steps.py", "groups.py", "optimizer_steps.py"):
         shutil.copytree(folder, tmp_path / name)
         with (tmp_path / name / name).open("a") as file:
             file.write("# changed")
         stamps.add(source_stamp(tmp_path / name, layout.KERNEL_FILES))
-    assert len(stamps) == 5
-    functions: list[Any] = [steps.run_plan, groups.group_gradients, layout.pack]
+    assert len(stamps) == 6
+    functions: list[Any] = [steps.run_plan, groups.group_gradients, optimizer_steps.run_plan, layout.pack]
     for function in functions:
         assert function._cache._cache_file._source_stamp == layout.STAMP
 
