@@ -326,7 +326,8 @@ def one_column(out: Array, i: Index, left: Array, right: Array, count: Index, co
 def inner_products(vectors: Array, eights: Array, block: Array, products: Array) -> None:
     """Add the inner products of all pairs of vectors: products[a, b] += vectors[a] . vectors[b].
 
-    BLOCK columns, two a and eight b are taken at a time.
+    BLOCK columns, two a and eight b are taken at a time; one a and four b on a CPU with few registers. Every product is
+    the same sum in the same order.
 
     Args:
         vectors: (n, width) the vectors.
@@ -340,13 +341,18 @@ def inner_products(vectors: Array, eights: Array, block: Array, products: Array)
             next_a = min(a + 1, count - 1)
             for e in range(a // EIGHT, len(eights)):
                 others = numbers(eights, e, np.int64(0), LIKE_EIGHT)
-                sums, next_sums = zeros(vectors, LIKE_EIGHT), zeros(vectors, LIKE_EIGHT)
-                for j in range(start, min(start + BLOCK, width), LANES):
-                    there = load_rows(vectors, others, j)
-                    sums = multiply_add_each(load(vectors, a, j), there, sums)
-                    next_sums = multiply_add_each(load(vectors, next_a, j), there, next_sums)
-                store_totals(block, np.int64(0), np.int64(0), sums)
-                store_totals(block, np.int64(1), np.int64(0), next_sums)
+                end = min(start + BLOCK, width)
+                if has_many_registers():
+                    sums, next_sums = zeros(vectors, LIKE_EIGHT), zeros(vectors, LIKE_EIGHT)
+                    for j in range(start, end, LANES):
+                        there = load_rows(vectors, others, j)
+                        sums = multiply_add_each(load(vectors, a, j), there, sums)
+                        next_sums = multiply_add_each(load(vectors, next_a, j), there, next_sums)
+                    store_totals(block, np.int64(0), np.int64(0), sums)
+                    store_totals(block, np.int64(1), np.int64(0), next_sums)
+                else:
+                    dot_eight(vectors, a, others, start, end, block, np.int64(0))
+                    dot_eight(vectors, next_a, others, start, end, block, np.int64(1))
                 for i in range(EIGHT):
                     products[a, e * EIGHT + i] += block[0, i]
                     if next_a > a:
@@ -354,6 +360,17 @@ def inner_products(vectors: Array, eights: Array, block: Array, products: Array)
     for a in range(count):
         for b in range(a):
             products[a, b] = products[b, a]
+
+
+@compiled
+def dot_eight(vectors: Array, a: Index, others: Any, start: Index, end: Index, block: Array, row: Index) -> None:
+    """Set block[row] to the inner products of vectors[a] with eight others in the columns from start to end."""
+    sums, more = zeros(vectors, LIKE_FOUR), zeros(vectors, LIKE_FOUR)
+    for j in range(start, end, LANES):
+        sums = multiply_add_each(load(vectors, a, j), load_rows(vectors, others[:4], j), sums)
+    for j in range(start, end, LANES):
+        more = multiply_add_each(load(vectors, a, j), load_rows(vectors, others[4:], j), more)
+    store_totals(block, row, np.int64(0), sums + more)
 
 
 @compiled
