@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test gpu-test check lint types clean
+.PHONY: demo test gpu-test torture check lint types clean
 
 demo: .venv/ready
 	$(BIN)/metareplay demo
@@ -13,6 +13,10 @@ test: .venv/ready lint types
 # On a machine with a GPU; any Python that has torch will do: make gpu-test PYTHON=python3
 gpu-test:
 	$(PYTHON) -m gpu_tests
+
+# Kills, damaged files, interrupts, wrong calls: about half an hour; `python -m torture --long` takes hours.
+torture: .venv/ready
+	$(BIN)/python -m torture
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ torch.Size([5])
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from metareplay import _startup as _startup  # first: from now on Ctrl-C is quiet
 from metareplay import data, networks, streams
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws

@@ -41,13 +41,14 @@ def plot_tasks(records: dict[str, Record], path: Path, title: str) -> None:
 
 
 def plot_scores(records: dict[str, list[GameRecord]], path: Path, title: str, tasks: Sequence[int] = ()) -> None:
-    """Draw the score on each task over the frames played, one panel per task, for each agent.
+    """Draw the score on each task over the frames played, one panel per game and task, for each agent.
 
     Lines are means over seeds, bands one standard deviation to both sides; vertical lines are changes of the task, and
     a panel is grey while its own task is played, if that is at the same time in all records.
 
     Args:
-        records: The records of the seeds of each agent, by name; all of the same game and order.
+        records: The records of the seeds of each agent, by name, all with the same order of tasks; with several games,
+            the name is that of the game, ": " and that of the agent.
         path: The picture to write; its ending says in which format.
         title: Its title.
         tasks: The tasks to show, counted from 1; all of them if none is named.
@@ -55,28 +56,19 @@ def plot_scores(records: dict[str, list[GameRecord]], path: Path, title: str, ta
     for name, of_agent in records.items():
         if not all(len(record.final) for record in of_agent):
             raise MetareplayError(f"{name} has no scores to show: train it with an evaluation")
-    first = next(iter(records.values()))[0]
-    same_order = all(one.stretches() == first.stretches() for of_agent in records.values() for one in of_agent)
-    chosen = [task - 1 for task in tasks] or list(range(len(first.final)))
+    games: dict[str, dict[str, list[GameRecord]]] = {}
+    for name, of_agent in records.items():
+        game, _, agent = name.rpartition(": ")
+        games.setdefault(game, {})[agent] = of_agent
+    agents = list(dict.fromkeys(agent for group in games.values() for agent in group))
+    most = len(next(iter(records.values()))[0].final)
+    chosen = [(game, task) for game in games for task in [one - 1 for one in tasks] or range(most)]
     columns = min(3, len(chosen))
     figure = new_figure(1 + 4 * columns, 0.8 + 2.9 * -(-len(chosen) // columns))
     panels = figure.subplots(-(-len(chosen) // columns), columns, squeeze=False).ravel()
-    for axes, task in zip(panels, chosen, strict=False):
-        for number, (name, of_agent) in enumerate(records.items()):
-            frames, scores = np.array(of_agent[0].frames) / 1000, np.stack([one.means[:, task] for one in of_agent])
-            mean, std = scores.mean(axis=0), scores.std(axis=0, ddof=1) if len(scores) > 1 else None
-            axes.plot(frames, mean, color=f"C{number}", linewidth=1.8, label=name)
-            if std is not None:
-                axes.fill_between(frames, mean - std, mean + std, color=f"C{number}", alpha=0.18, linewidth=0)
-        for start, end, played in first.stretches():
-            if played == task and same_order:
-                axes.axvspan(start / 1000, end / 1000, color="grey", alpha=0.15, linewidth=0)
-            if start:
-                axes.axvline(start / 1000, color="black", linewidth=0.6, alpha=0.5)
-        axes.set_title(f"task {task + 1}", fontsize=10)
-        axes.set_ylim(bottom=0)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
+    for axes, (game, task) in zip(panels, chosen, strict=False):
+        _draw_scores(axes, games[game], task, {agent: f"C{number}" for number, agent in enumerate(agents)})
+        axes.set_title(f"{game}, task {task + 1}" if game else f"task {task + 1}", fontsize=10)
     for axes in panels[len(chosen) :]:
         axes.set_visible(False)
     figure.suptitle(title)
@@ -84,9 +76,33 @@ def plot_scores(records: dict[str, list[GameRecord]], path: Path, title: str, ta
         axes.set_xlabel("thousand frames played")
     for axes in panels[: len(chosen) : columns]:
         axes.set_ylabel("score")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=min(len(labels), 2 * columns))
+    found = [axes.get_legend_handles_labels() for axes in panels[: len(chosen)]]
+    handles = {label: handle for lines, labels in found for handle, label in zip(lines, labels, strict=True)}
+    shown = {agent: handles[agent] for agent in agents}
+    figure.legend(
+        shown.values(), shown.keys(), frameon=False, loc="outside lower center", ncols=min(len(shown), 2 * columns)
+    )
     save_figure(figure, path)
+
+
+def _draw_scores(axes: Any, records: dict[str, list[GameRecord]], task: int, colours: dict[str, str]) -> None:
+    """Draw the scores of all agents on one task."""
+    first = next(iter(records.values()))[0]
+    same_order = all(one.stretches() == first.stretches() for of_agent in records.values() for one in of_agent)
+    for agent, of_agent in records.items():
+        frames, scores = np.array(of_agent[0].frames) / 1000, np.stack([one.means[:, task] for one in of_agent])
+        mean, std = scores.mean(axis=0), scores.std(axis=0, ddof=1) if len(scores) > 1 else None
+        axes.plot(frames, mean, color=colours[agent], linewidth=1.8, label=agent)
+        if std is not None:
+            axes.fill_between(frames, mean - std, mean + std, color=colours[agent], alpha=0.18, linewidth=0)
+    for start, end, played in first.stretches():
+        if played == task and same_order:
+            axes.axvspan(start / 1000, end / 1000, color="grey", alpha=0.15, linewidth=0)
+        if start:
+            axes.axvline(start / 1000, color="black", linewidth=0.6, alpha=0.5)
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def plot_alignment(records: dict[str, Record], path: Path, title: str) -> None:

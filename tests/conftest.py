@@ -1,4 +1,5 @@
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ import metareplay as mr
 from metareplay import cli
 
 os.environ["TRITON_INTERPRET"] = "1"  # kernels for GPUs, where they are tested at all, run on the CPU
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; tests send Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("metareplay", deadline=None, derandomize=True, print_blob=True, max_examples=40)
 settings.load_profile("metareplay")
 

@@ -11,6 +11,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from metareplay._core.checks import shown, whole
 from metareplay.errors import InputError
 
 Ints = NDArray[np.int64]
@@ -47,8 +48,9 @@ class Draws:
     """
 
     def __init__(self, seed: int) -> None:
+        seed = whole("seed", seed)
         if not 0 <= seed < 2**64:
-            raise InputError(f"seed={seed}: use a whole number from 0 to 2**64 - 1")
+            raise InputError(f"seed={shown(seed)}: use a whole number from 0 to 2**64 - 1")
         self.seed = seed
         start = _mix(np.array([seed], np.uint64))
         self._keys = {purpose: _mix(start + np.array([purpose], np.uint64) * _GOLDEN) for purpose in Purpose}

@@ -1,12 +1,16 @@
 """Writing files so that a reader never sees half of one."""
 
 import os
+import platform
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from metareplay.errors import DiskError
+
+MACHINE: Final = f"{zlib.crc32(platform.node().encode()):08x}"  # in names, so that machines can share a folder
 
 
 @contextmanager
@@ -18,9 +22,13 @@ def write_atomically(path: Path) -> Iterator[BinaryIO]:
     Args:
         path: The file to write.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    if not path.name:
+        raise DiskError(f"cannot write {path}: it is a folder; give the name of a file")
+    part = path.with_name(f".{path.name}.{MACHINE}-{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        clean(path)
+        part.unlink(missing_ok=True)  # if there is a link of this name, it must not be followed
         with part.open("wb") as file:
             yield file
             file.flush()
@@ -33,6 +41,40 @@ def write_atomically(path: Path) -> Iterator[BinaryIO]:
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+def clean(path: Path) -> None:
+    """Delete what processes of this machine that have died while they were writing `path` have left.
+
+    What live processes and other machines are writing is left alone.
+
+    Args:
+        path: The file that was to be written.
+    """
+    for name in names_in(path.parent):
+        if name.startswith(f".{path.name}.") and name.endswith(".part"):
+            writer = name.removeprefix(f".{path.name}.").removesuffix(".part")
+            process = writer.removeprefix(f"{MACHINE}-")  # earlier versions did not write the machine
+            if process.isascii() and process.isdigit() and not is_alive(int(process)):
+                with suppress(OSError):
+                    path.with_name(name).unlink()
+
+
+def is_alive(process: int) -> bool:
+    """Return whether there is a process of this number, also if it is somebody else's.
+
+    Args:
+        process: The number.
+    """
+    if os.name != "posix":  # there, asking would end it
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def write_text(path: Path, text: str) -> None:

@@ -5,7 +5,7 @@ it. A transition has eight pictures with stacks of four, but brings only one tha
 """
 
 import hashlib
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metareplay._core.table import Column, Storage, TensorColumn
+from metareplay.errors import CheckpointError
 
 STACKS = ("x", "next_x")  # the columns that hold stacks
 
@@ -85,6 +86,8 @@ class StackColumn(Column):
         like: Some values of the column, whose row shape it takes over.
         pictures: Where the pictures are.
     """
+
+    in_memory: ClassVar[bool] = True
 
     def __init__(self, rows: int, like: Tensor, pictures: Pictures) -> None:
         self.pictures = pictures
@@ -197,6 +200,16 @@ class Unpacked:
         self._pictures = tensors.get("pictures")
         self._tensors = {name.removesuffix(".pictures"): v for name, v in tensors.items() if name != "pictures"}
         self._stacked = {name.removesuffix(".pictures") for name in tensors if name.endswith(".pictures")}
+        for name in self._stacked:
+            numbers, count = self._tensors[name], 0 if self._pictures is None else len(self._pictures)
+            if numbers.dtype != torch.int64 or ((numbers < 0) | (numbers >= count)).any():
+                raise CheckpointError(
+                    f"the column {name!r} names pictures that are not there: use an earlier checkpoint"
+                )
+
+    def columns(self) -> list[Tensor]:
+        """Return all columns; those of stacks as numbers of pictures."""
+        return list(self._tensors.values())
 
     def __len__(self) -> int:
         """Count the rows."""

@@ -1,7 +1,8 @@
 """One table of examples: the memory's slots first, then room for the examples that have just come in."""
 
 from abc import ABC, abstractmethod
-from typing import final
+from contextlib import suppress
+from typing import ClassVar, final
 
 import numpy as np
 import torch
@@ -12,7 +13,13 @@ from metareplay._core.draws import Ints
 
 
 class Column(ABC):
-    """Hold one column of a table. Implementations decide where its values live: in RAM, on a GPU or on disk."""
+    """Hold one column of a table. Implementations decide where its values live: in RAM, on a GPU or on disk.
+
+    Attributes:
+        in_memory: Whether writing cannot fail. It is False for columns of the user's own.
+    """
+
+    in_memory: ClassVar[bool] = False
 
     @abstractmethod
     def gather(self, rows: Tensor) -> Tensor:
@@ -64,6 +71,8 @@ class TensorColumn(Column):
         like: Some values of the column, whose row shape and dtype it takes over.
         device: Where the tensor lives.
     """
+
+    in_memory: ClassVar[bool] = True
 
     def __init__(self, rows: int, like: Tensor, device: torch.device) -> None:
         self.values = torch.zeros((rows, *like.shape[1:]), dtype=like.dtype, device=device)
@@ -132,6 +141,11 @@ class Table:
         """All columns by name."""
         return dict(self._columns)
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether writing cannot fail, because all columns are tensors; a user's own may be on a disk that is full."""
+        return all(column.in_memory for column in self._columns.values())
+
     def column(self, name: str) -> Column:
         """Return one column.
 
@@ -178,6 +192,8 @@ class Table:
     def keep(self, slots: Ints) -> None:
         """Copy the i-th incoming example into slots[i], unless that is -1. Of several in one slot the last stays.
 
+        If a storage of the user's own raises an exception, the slots are written back as they were.
+
         Args:
             slots: The slot of each incoming example, in order.
         """
@@ -185,8 +201,15 @@ class Table:
         if last:
             to, source = torch.tensor([*last.keys()], device="cpu"), torch.tensor([*last.values()], device="cpu")
             self.writes[to.numpy()] += 1
-            for column in self._columns.values():
-                column.copy(to, source)
+            before = None if self.in_memory else self.gather(to)
+            try:
+                for column in self._columns.values():
+                    column.copy(to, source)
+            except BaseException:
+                for name, values in before.items() if before is not None else ():
+                    with suppress(Exception):
+                        self._columns[name].write(to, values)
+                raise
 
     def fill(self, name: str, rows: Tensor, values: Tensor) -> None:
         """Write values into one column, which is added if the table does not have it yet.

@@ -24,8 +24,8 @@ from metareplay.bench.frame import (
     document,
     take_turns,
 )
-from metareplay.engines.choose import check_gpu
 from metareplay.environments.registration import need_gymnasium
+from metareplay.errors import InputError
 from metareplay.rl.game_experiment import GameExperiment
 
 FRAMES: Final = 150_000  # of a run of the paper
@@ -90,7 +90,8 @@ class ArcadeBenchmark(Benchmark):
     def run(self, effort: Effort, say: Say) -> dict[str, Any]:
         """Time everything and return the JSON document: see `Benchmark.run`."""
         need_gymnasium()
-        check_gpu()
+        if not torch.cuda.is_available():
+            raise InputError("--on arcade needs a CUDA GPU, and torch finds none: use --on games")
         settings = announced(SETTINGS[:1] if effort.quick else SETTINGS, say)
         timings = [measure(setting, effort).to_json(AGAINST_ONE) for setting in settings]
         return document(describe_gpu(), timings=timings)

@@ -7,7 +7,7 @@ import typer
 
 from metareplay._version import __version__
 from metareplay.cli.bench import bench
-from metareplay.cli.console import fail, remark, shown
+from metareplay.cli.console import fail, fail_on_disk, remark, shown
 from metareplay.cli.data import data_app
 from metareplay.cli.demo import demo
 from metareplay.cli.paper import paper
@@ -56,8 +56,16 @@ def main() -> None:
         fail(str(error))
     except torch.cuda.OutOfMemoryError:
         fail("not enough GPU memory: use a smaller memory, fewer runs at a time (--jobs 1), or --engine cpu")
+    except MemoryError:
+        fail("not enough memory: use a smaller memory, smaller numbers, or fewer runs at a time (--jobs 1)")
+    except OSError as error:
+        fail_on_disk(error)
     except typer.TyperException as error:
         fail(f"{error.format_message().rstrip('.')}; see metareplay --help")
     if code == INTERRUPTED:
         remark("metareplay: interrupted; give the same command again to continue")
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        fail_on_disk(error)
     sys.exit(code if isinstance(code, int) else 0)

@@ -1,6 +1,7 @@
 """Printing: results go to standard output, everything else to standard error."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,18 @@ def draw(plot: Callable[..., None], path: Path) -> None:
         remark(f"picture: {path}")
     except PicturesMissingError as error:
         remark(f"no picture: {error}")
+
+
+def fail_on_disk(error: OSError) -> None:
+    """Say in one line what the system refused, and exit with code 2.
+
+    Args:
+        error: What it said. If it names no file, it was about standard output.
+    """
+    if error.filename is None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still in the buffer
+    where = "standard output" if error.filename is None else str(error.filename)
+    fail(f"cannot use {where}: {error.strerror or error}; free some space or choose another place")
 
 
 def fail(message: str) -> None:

@@ -3,12 +3,13 @@
 import statistics
 from collections.abc import Sequence
 
+from rich.markup import escape
 from rich.table import Table
 
 from metareplay._core.text import duration, spread
 from metareplay.bench.frame import Sheet
 from metareplay.experiments.record import Record
-from metareplay.paper.game_results import CAPTION, GameResults, heads_of, rows_of
+from metareplay.paper.game_results import GameResults, caption_of, heads_of, rows_of
 from metareplay.paper.results import Result, metric_name, ours, published, remark
 
 
@@ -25,7 +26,7 @@ def table(groups: dict[str, list[Record]], title: str) -> Table:
     caption = "percent; RA retained, LA learning, BTI backward, FTI forward"
     caption += "\nTA: retained accuracy on training examples" if trained else ""
     caption += "\ndot: mean dot product of an example's gradient with past ones" if aligned else ""
-    rows = Table(title=title, caption=caption, title_justify="left")
+    rows = Table(title=escape(title), caption=caption, title_justify="left")
     rows.add_column("learner", no_wrap=True)
     for name in (*map(str.upper, names), *(["dot"] if aligned else []), "seeds", "time"):
         rows.add_column(name, justify="right", no_wrap=True)
@@ -34,7 +35,7 @@ def table(groups: dict[str, list[Record]], title: str) -> Table:
         if aligned:
             metrics.append(spread([record.dot for record in records], digits=3))
         seconds = statistics.fmean(record.seconds["learn"] for record in records)
-        rows.add_row(name, *metrics, str(len(records)), duration(seconds))
+        rows.add_row(escape(name), *metrics, str(len(records)), duration(seconds))
     return rows
 
 
@@ -73,7 +74,7 @@ def game_table(found: GameResults) -> Table:
     Args:
         found: A figure with its records.
     """
-    rows = Table(title=f"{found.figure.name}: {found.figure.title}", caption=CAPTION, title_justify="left")
+    rows = Table(title=f"{found.figure.name}: {found.figure.title}", caption=caption_of(found), title_justify="left")
     for number, head in enumerate(heads_of(found)):
         rows.add_column(head, justify="right" if number else "left", no_wrap=True)
     for name, cells in rows_of(found):

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import final
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskID, TaskProgressColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
 from metareplay.experiments import AnyExperiment, Progress
@@ -19,9 +19,10 @@ def bars(console: Console) -> Iterator[Watcher]:
     Args:
         console: Where to show them.
     """
-    columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    text = TextColumn("{task.description}", markup=False)  # labels may have brackets
+    columns = (text, BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     hidden = not console.is_terminal
-    with RichProgress("{task.description}", *columns, console=console, transient=True, disable=hidden) as progress:
+    with RichProgress(*columns, console=console, transient=True, disable=hidden) as progress:
         yield Bars(progress)
 
 

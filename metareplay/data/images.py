@@ -7,6 +7,7 @@ from threading import Lock
 
 import numpy as np
 
+from metareplay._core.checks import instance
 from metareplay.data.download import (
     FASHION_MNIST,
     MNIST,
@@ -46,6 +47,7 @@ class Images:
 
     def __post_init__(self) -> None:
         """Refuse arrays that do not fit together."""
+        instance("name", self.name, str, "a text")
         for part, xs, ys in [
             ("train", self.train_xs, self.train_ys),
             ("test", self.test_xs, self.test_ys),

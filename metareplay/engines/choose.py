@@ -4,6 +4,7 @@ from typing import Literal, get_args
 
 import torch
 
+from metareplay._core.checks import shown
 from metareplay._core.draws import Draws
 from metareplay._core.weights import Weights
 from metareplay.engines.chain import Chain
@@ -22,6 +23,8 @@ EngineName = Literal["auto", "torch", "cpu", "cuda"]
 
 def check_engine(name: str) -> EngineName:
     """Return the name of an engine; raise InputError if there is no such engine."""
+    if not isinstance(name, str):
+        raise InputError(f"engine {shown(name)}: use one of {', '.join(get_args(EngineName))}")
     if name == "fleet":
         raise InputError("engine 'fleet': a fleet is a place to run, not an engine; use --on fleet")
     for known in get_args(EngineName):

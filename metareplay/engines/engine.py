@@ -24,10 +24,12 @@ class Outcome:
     Args:
         learned: How many of the plan's examples were learned.
         error: The exception that stopped the plan, if there was one.
+        undo: Undoes what was learned; only there if the examples are kept where writing may fail.
     """
 
     learned: int
     error: BaseException | None = None
+    undo: Callable[[], None] | None = None
 
 
 class Gradients(ABC):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws, Ints, Purpose
+from metareplay._core.interrupts import HeldBack, let_through
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay._core.weights import Weights, reptile
@@ -58,7 +59,7 @@ class Randomness:
 
     def state(self) -> Tensor:
         """Return the generator's state."""
-        with self._one_at_a_time:
+        with HeldBack(), self._one_at_a_time:  # a lock that Ctrl-C left behind would stop everything
             return self._generator.get_state()
 
     def restore(self, state: Tensor) -> None:
@@ -67,7 +68,7 @@ class Randomness:
         Args:
             state: What `state` returned.
         """
-        with self._one_at_a_time:
+        with HeldBack(), self._one_at_a_time:
             self._generator.set_state(state)
 
     def seed(self, word: int) -> None:
@@ -141,6 +142,7 @@ class TorchEngine(Engine):
         theta, rates = self.weights.theta, plan.rates
         theta_a0 = theta.clone() if rates.across != 1 else theta  # with rate 1 the line changes nothing
         for batch in plan.batches(i):
+            let_through()  # what has been learned of this example will be undone
             theta_w0 = theta.clone() if rates.within != 1 else theta
             differentiate, places = self._differentiating(batch, table, objective), np.arange(len(batch))
             for some in [places] if plan.together else places[:, np.newaxis]:

@@ -1,13 +1,14 @@
 """What every kind of experiment has in common: it is started as a run, which ends with a record."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, final
 
+from metareplay._core.checks import path_of
 from metareplay._core.files import exists, write_atomically
+from metareplay._core.seal import opened_json, sealed_json
 from metareplay.engines.choose import EngineName
 from metareplay.errors import MetareplayError
 from metareplay.learners.table_learner import TableLearner
@@ -81,28 +82,29 @@ class BaseRecord(ABC):
         Returns:
             The path of the file.
         """
-        path = Path(folder) / f"{self.name}.json"
+        path = path_of("folder", folder) / f"{self.name}.json"
         if exists(path) and not self._replaceable(path):
             path = path.with_name(f"format{FORMAT}-{path.name}")
         with write_atomically(path) as file:
-            file.write(json.dumps(self.to_json(), indent=1).encode())
+            file.write(sealed_json(self.to_json(), indent=1))
         return path
 
     @classmethod
     @final
     def read(cls, path: str | Path) -> Self:
-        """Read a record from its file.
+        """Read a record from its file. The records of earlier versions carry no checksum and are read without it.
 
         Args:
             path: The file.
         """
+        path = path_of("path", path)
         try:
-            return cls.from_json(json.loads(Path(path).read_text()))
+            return cls.from_json(opened_json(path.read_bytes())[0])
         except FileNotFoundError as error:
             raise MetareplayError(f"no record at {path}: check the path") from error
         except MetareplayError as error:
             raise MetareplayError(f"{path} is {error}") from error
-        except (OSError, KeyError, TypeError, ValueError) as error:
+        except (OSError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise MetareplayError(f"{path} is damaged or not a record: delete it and run again") from error
 
     @classmethod

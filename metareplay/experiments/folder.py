@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from metareplay._core.rows import Rows
+from metareplay._core.seal import is_intact
 from metareplay.errors import MetareplayError
 from metareplay.experiments.names import LEARNERS_BY_NAME, STREAMS_BY_NAME, name_of
 from metareplay.learners import Q_LEARNERS
@@ -81,6 +82,8 @@ def _without_collecting_garbage() -> Iterator[None]:
 
 def _parsed(text: bytes) -> dict[str, Any] | None:
     """Read one record, if possible without what a table does not need; None if it is damaged."""
+    if not is_intact(text):
+        return None
     short = text
     for start, end in UNUSED:
         first = short.find(start)

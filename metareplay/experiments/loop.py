@@ -3,12 +3,15 @@
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, final, get_args
 
+from torch import Tensor
+
+from metareplay._core.checks import check_room, choice, flag, instance, path_of, whole
 from metareplay._core.columns import Columns
 from metareplay._core.files import exists
 from metareplay._core.table import Table
-from metareplay.errors import InputError
+from metareplay.errors import CheckpointError, InputError
 from metareplay.experiments.alignment import Alignment, Moment
 from metareplay.experiments.base import BaseRun, Progress
 from metareplay.experiments.identity import Identity
@@ -17,7 +20,7 @@ from metareplay.experiments.record import Record
 from metareplay.learners import checkpoint as checkpoints
 from metareplay.learners.learner import Learner
 from metareplay.networks import TaskModule
-from metareplay.streams.stream import Chunk, Examples, Stream
+from metareplay.streams.stream import CHUNK, Chunk, Examples, Stream
 
 SAVE_EVERY = 20.0  # seconds between checkpoints
 
@@ -87,8 +90,13 @@ class Run(BaseRun[Record]):
         checkpoint: str | Path | None = None,
         built_by: dict[str, Any] | None = None,
     ) -> None:
-        self.learner, self.stream = learner, stream
-        self.path = Path(checkpoint) if checkpoint is not None else None
+        self.learner = instance("learner", learner, Learner, "a learner, for instance MER(model)")
+        self.stream = instance("stream", stream, Stream, "a stream, for instance Rotations() or OwnStream.from_tensors")
+        self.path = path_of("checkpoint", checkpoint) if checkpoint is not None else None
+        flag("full_matrix", full_matrix)
+        flag("training", training)
+        check_room("alignment", whole("alignment", alignment), 16 * CHUNK * alignment)
+        choice("past", past, get_args(Moment))
         if stream.tasks and learner.regression:
             raise InputError("run measures accuracy, which is undefined for regression: use observe_many and outputs")
         self.measured = Accuracies(stream.tasks, full_matrix)
@@ -188,7 +196,7 @@ class Run(BaseRun[Record]):
 
     def _learn_piece(self, piece: Columns, table: Table) -> None:
         for some in [piece] if self.alignment is None else self.alignment.each(piece):
-            self.learner.learn(some, table)
+            self.learner.learn_whole(some, table)
 
     def _chunks(self) -> Iterator[Chunk]:
         """Read what is still to be learned; if gradients are compared, read what was learned before as well."""
@@ -231,10 +239,13 @@ class Run(BaseRun[Record]):
     def _accuracy(self, examples_of: Callable[[int], Examples], task: int) -> float:
         """Return the accuracy on some examples of a task, in percent."""
         start = time.perf_counter()
-        examples = examples_of(task)
-        labels = self.learner.predict(examples.xs, task if isinstance(self.learner.model, TaskModule) else None)
-        right = labels.cpu() == examples.ys.cpu()
-        found = 100 * right.double().mean().item()
+        which = f"the {'test set' if examples_of == self.stream.test else 'training examples'} of task {task}"
+        examples = instance(which, examples_of(task), Examples, "metareplay.streams.Examples(xs, ys)")
+        own_head = isinstance(self.learner.model, TaskModule)
+        try:
+            found = self.learner.accuracy(examples.xs, examples.ys, task if own_head else None)
+        except InputError as error:
+            raise InputError(f"{which} cannot be used: {error}") from error
         self._seconds["evaluate"] += time.perf_counter() - start
         return found
 
@@ -257,6 +268,7 @@ class Run(BaseRun[Record]):
                 "accuracy": self.measured.to_json(),
                 "finished": self._finished,
                 "seconds": self._seconds,
+                "content": self.stream.content,
             }
             if self.identity.training:
                 state["training"] = self._retained
@@ -266,13 +278,31 @@ class Run(BaseRun[Record]):
             checkpoints.save(self.learner, self.path, {"run": state, "settings": self._settings()}, products)
 
     def _restore(self, path: Path) -> None:
-        extra, measured = checkpoints.restore(self.learner, path, self._settings())
+        checkpoints.restore(self.learner, path, self._settings(), self._take)
+
+    def _take(self, extra: dict[str, Any], measured: dict[str, Tensor]) -> Callable[[], None]:
+        """Check the saved state of a run, and return a function that puts this run into it."""
         state = extra["run"]
-        self.measured.restore(state["accuracy"])
-        self._finished, self._seconds = state["finished"], dict(state["seconds"])
-        self._retained, self._held_out = list(state.get("training", [])), list(state.get("held_out", []))
-        if self.alignment is not None:
-            self.alignment.restore(measured["products"])
+        accuracy = Accuracies(self.stream.tasks, full_matrix=False)
+        accuracy.restore(state["accuracy"])
+        finished, seconds = whole("finished", state["finished"]), {k: float(v) for k, v in state["seconds"].items()}
+        retained, held_out = ([float(value) for value in state.get(name, [])] for name in ("training", "held_out"))
+        products = measured["products"] if self.alignment is not None else None
+        if state.get("content", self.stream.content) != self.stream.content:
+            raise CheckpointError("the checkpoint was saved with other task ids or test sets: use the same, or --fresh")
+        if not 0 <= finished <= max(1, self.stream.tasks) or seconds.keys() != self._seconds.keys():
+            raise InputError(f"{finished} tasks were finished")
+        if products is not None and self.alignment is not None and products.shape[1:] != (self.alignment.samples,):
+            raise InputError(f"the dot products have shape {tuple(products.shape)}")
+
+        def take() -> None:
+            self.measured.values[:] = accuracy.values
+            self._finished, self._seconds = finished, seconds
+            self._retained, self._held_out = retained, held_out
+            if self.alignment is not None and products is not None:
+                self.alignment.restore(products)
+
+        return take
 
     def _settings(self) -> dict[str, object]:
         """Return what a resumed run must have in common with the saved one, besides the learner."""

@@ -12,6 +12,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from metareplay._core.checks import check_room, described
 from metareplay.errors import InputError
 
 Matrix = NDArray[np.float64]
@@ -44,6 +45,8 @@ class Metrics:
         >>> Metrics.of(np.array([[10.0, 10.0], [90.0, 30.0], [70.0, 80.0]]))
         Metrics(ra=75.0, la=85.0, bti=-10.0, fti=10.0)
         """
+        if not isinstance(accuracy, np.ndarray) or accuracy.dtype.kind != "f":
+            raise InputError(f"accuracy is {described(accuracy)}: use a NumPy array of real numbers")
         tasks = accuracy.shape[1] if accuracy.ndim == 2 else 0
         if tasks == 0 or accuracy.shape != (tasks + 1, tasks):
             raise InputError(f"an accuracy matrix of shape {accuracy.shape}: use (T + 1, T) with T >= 1")
@@ -82,6 +85,7 @@ class Accuracies:
     """
 
     def __init__(self, tasks: int, full_matrix: bool) -> None:
+        check_room("tasks", tasks, 10 * tasks * (tasks + 1))
         self.values: Matrix = np.full((tasks + 1, tasks), math.nan)
         self._wanted = np.ones_like(self.values, np.bool_) if full_matrix else needed(tasks)
 

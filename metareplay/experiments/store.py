@@ -1,6 +1,5 @@
 """Records of finished runs on disk, found by the hash of what was run."""
 
-import json
 import logging
 import re
 from collections.abc import Iterable, Set
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Generic, final
 
 from metareplay._core.files import names_in, write_atomically
+from metareplay._core.seal import opened_json, sealed_json
 from metareplay.errors import MetareplayError
 from metareplay.experiments.base import AnyRecord, BaseRecord, kind_of
 
@@ -16,7 +16,7 @@ logger = logging.getLogger("metareplay")
 
 
 _KEY = re.compile(rb'\{"format": \d+, "key": "(\w+)"')  # how a packed record begins
-_UNREADABLE = (MetareplayError, AttributeError, KeyError, TypeError, ValueError)
+_UNREADABLE = (MetareplayError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
 
 
 @final
@@ -94,7 +94,7 @@ class _Line:
         if found is not None:
             return found[1].decode()
         try:
-            return str(json.loads(self.content)["key"])
+            return str(opened_json(self.content)[0]["key"])
         except _UNREADABLE as error:
             self._warn(error)
             return None
@@ -102,7 +102,7 @@ class _Line:
     def record(self, kind: type[AnyRecord]) -> AnyRecord | None:
         """Return its record; None if it is of another kind or cannot be read."""
         try:
-            parts = json.loads(self.content)
+            parts, _ = opened_json(self.content)
             if kind_of(parts) != kind.kind:
                 return None
             record = kind.from_json(parts)
@@ -128,9 +128,9 @@ def pack(records: Iterable[BaseRecord], path: Path) -> None:
         records: The records.
         path: The file to write, usually *.jsonl.
     """
-    lines = {record.name: json.dumps(record.to_json(compact=True)) for record in records}
+    lines = {record.name: sealed_json(record.to_json(compact=True)) for record in records}
     with write_atomically(path) as file:
-        file.writelines(f"{lines[name]}\n".encode() for name in sorted(lines))
+        file.writelines(lines[name] + b"\n" for name in sorted(lines))
 
 
 def unpack(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:

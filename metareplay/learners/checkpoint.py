@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from metareplay._core.archive import part, read_archive, write_archive
+from metareplay._core.archive import part, write_archive
 from metareplay._core.columns import Columns
+from metareplay._core.interrupts import HeldBack
 from metareplay._core.stacks import Unpacked, packed
-from metareplay.errors import CheckpointError
+from metareplay.errors import CheckpointError, MetareplayError
+from metareplay.learners.checkpoint_checks import ROWS, check_fits, model_state, read_checkpoint
+from metareplay.learners.input_checks import one_line
 
 if TYPE_CHECKING:
     from metareplay.learners.table_learner import TableLearner
 
-NEEDED = ("learner", "settings", "seen", "extra")
-ROWS = 1000  # of a table to restore at a time
 FILE_NAMES = {"x": "xs", "y": "ys", "task": "tasks"}  # what files call the columns that every table has
 
 
@@ -57,20 +59,27 @@ def save(
     write_archive(path, about, tensors)
 
 
-def restore(learner: TableLearner, path: Path, settings: dict[str, object]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Put a learner into the saved state of a run.
+def restore(
+    learner: TableLearner,
+    path: Path,
+    settings: dict[str, object],
+    take: Callable[[dict[str, Any], dict[str, Tensor]], Callable[[], None]] | None = None,
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Put a learner into the saved state of a run. If anything is wrong, nothing has changed.
 
     Args:
         learner: A learner that was made with the same settings.
         path: The checkpoint.
         settings: The settings of the run, which must be the saved ones.
+        take: Checks what was saved beside the learner and what was measured, without changing anything, and returns a
+            function that puts the run into that state, which is called when the learner has been restored.
 
     Returns:
         What was saved beside the learner, and what was measured.
     """
-    about, tensors = read_archive(path, NEEDED)
+    about, tensors = read_checkpoint(path)
     extra: dict[str, Any] = about["extra"]
-    if "settings" not in extra:
+    if not isinstance(extra.get("settings"), dict):
         raise CheckpointError(f"{path} holds a learner, not a run: use metareplay.load, or another checkpoint")
     here = plain({"learner": type(learner).__name__, **learner.settings(), **settings})
     there = {"learner": about["learner"], **about["settings"], **extra["settings"]}
@@ -79,62 +88,93 @@ def restore(learner: TableLearner, path: Path, settings: dict[str, object]) -> t
             raise CheckpointError(
                 f"{path} was saved with {name}={there.get(name)}, not {here[name]}: use the same, or another checkpoint"
             )
-    check_model(path, part(tensors, "model/"), learner.model)
-    fill(learner, path, about, tensors)
-    return extra, part(tensors, "run/")
+    measured = part(tensors, "run/")
+    try:
+        also = take(extra, measured) if take is not None else None
+    except CheckpointError as error:
+        raise CheckpointError(f"{path} does not fit: {error}") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        raise CheckpointError(f"{path} is damaged ({one_line(error)}): start again (--fresh)") from error
+    fill(learner, path, about, tensors, also)
+    return extra, measured
 
 
-def fill(learner: TableLearner, path: Path, about: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+def fill(
+    learner: TableLearner,
+    path: Path,
+    about: dict[str, Any],
+    tensors: dict[str, Tensor],
+    also: Callable[[], None] | None = None,
+) -> None:
     """Put weights, memory, counts and everything else into a learner that was made with the saved settings.
+
+    If anything is wrong, or Ctrl-C comes, the learner and its model are left as they were.
 
     Args:
         learner: The learner.
         path: The checkpoint, for messages.
         about: The checkpoint's JSON values.
         tensors: The checkpoint's tensors.
+        also: What else to do when the learner has been filled.
     """
     names = {name: column for column, name in FILE_NAMES.items()}
     saved = Unpacked({names.get(name, name): values for name, values in part(tensors, "table/").items()})
-    held = len(saved)
-    if held > learner.slot_count():
-        raise CheckpointError(f"{path} holds {held} examples, but this learner holds only {learner.slot_count()}")
-    memory = learner.own_memory
-    for name in () if memory is None else ("memory/filled", "memory/seen_of"):
-        if name not in tensors:
-            raise CheckpointError(f"{path} is damaged, {name} is missing: use an earlier one")
-    here = model_state(learner.model)
-    for name, value in part(tensors, "model/").items():
-        here[name].detach().copy_(value)
-    learner.seen = about["seen"]
-    learner.chosen_engine.restore(part(tensors, "engine/"))
-    learner.objective.restore(part(tensors, "objective/"))
-    learner.restore_private(part(tensors, "private/"))
+    check_fits(learner, path, about["seen"], tensors, saved)
+    with HeldBack():
+        undo = _remember(learner)
+        try:
+            _apply(learner, about["seen"], tensors, saved)
+            if also is not None:
+                also()
+        except BaseException as error:
+            undo()
+            if isinstance(error, Exception) and not isinstance(error, MetareplayError):
+                raise CheckpointError(f"{path} does not fit: {one_line(error)}") from error
+            raise
+
+
+def _apply(learner: TableLearner, seen: int, tensors: dict[str, Tensor], saved: Unpacked) -> None:
+    """Fill a learner with what has been checked."""
     if saved.names:
         like = Columns({name: saved.values(name, 0, 1) for name in saved.names})
         learner.table = learner.make_table(like, learner.piece_size())
-        for name, start in product(saved.names, range(0, held, ROWS)):
-            end = min(start + ROWS, held)
+        for name, start in product(saved.names, range(0, len(saved), ROWS)):
+            end = min(start + ROWS, len(saved))
             learner.table.fill(name, torch.arange(start, end), saved.values(name, start, end))
         learner.expect(like["x"])
-    if memory is not None:
+    here = model_state(learner.model)
+    for name, value in part(tensors, "model/").items():
+        here[name].detach().copy_(value)
+    learner.seen = seen
+    learner.chosen_engine.restore(part(tensors, "engine/"))
+    learner.objective.restore(part(tensors, "objective/"))
+    learner.restore_private(part(tensors, "private/"))
+    if learner.own_memory is not None:
         filled, seen_of = tensors["memory/filled"].numpy(), dict(tensors["memory/seen_of"].tolist())
-        memory.restore(filled, seen_of, learner.seen, learner.table)
+        learner.own_memory.restore(filled, seen_of, seen, learner.table)
 
 
-def check_model(path: Path, saved: dict[str, Tensor], model: nn.Module) -> None:
-    """Raise CheckpointError if a model's parameters and buffers differ from the checkpoint in name, shape or dtype."""
-    here = model_state(model)
-    for name in [*saved, *here]:
-        old, new = ((f"{tuple(s[name].shape)} {s[name].dtype}" if name in s else "missing") for s in (saved, here))
-        if old != new:
-            raise CheckpointError(
-                f"{path} is of another model: {name} is {old} there and {new} here; build the model it was saved with"
-            )
+def _remember(learner: TableLearner) -> Callable[[], None]:
+    """Remember everything that filling a learner changes; calling the returned function restores it."""
+    model = {name: value.clone() for name, value in model_state(learner.model).items()}
+    engine, memory = learner.chosen_engine.remember(), learner.own_memory
+    counts = memory.remember() if memory is not None else None
+    objective = {name: value.clone() for name, value in learner.objective.state().items()}
+    private = {name: value.clone() for name, value in learner.private_state().items()}
+    seen, table = learner.seen, learner.table
 
+    def undo() -> None:
+        here = model_state(learner.model)
+        for name, value in model.items():
+            here[name].detach().copy_(value)
+        engine()
+        learner.objective.restore(objective)
+        learner.restore_private(private)
+        learner.seen, learner.table = seen, table
+        if counts is not None:
+            counts()
 
-def model_state(model: nn.Module) -> dict[str, Tensor]:
-    """Return all parameters and buffers, including those that a state_dict leaves out."""
-    return {**dict(model.named_buffers()), **model.state_dict()}
+    return undo
 
 
 def plain(settings: dict[str, object]) -> dict[str, Any]:

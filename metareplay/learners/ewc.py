@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metareplay._core.checks import check_count, check_strength
+from metareplay._core.checks import check_count, check_room, check_strength
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Ints
 from metareplay._core.plan import Plan
@@ -19,7 +19,7 @@ from metareplay.engines.objective import QuadraticPenalty, Supervised
 from metareplay.errors import NonFiniteError
 from metareplay.learners.learner import Learner
 from metareplay.learners.predictor import default_loss
-from metareplay.learners.table_learner import added_option
+from metareplay.learners.table_learner import PIECE, added_option
 
 
 @final
@@ -60,6 +60,7 @@ class EWC(Learner):
         check_strength(self.strength)
         check_count("fisher_examples", self.fisher_examples, "importance is measured on at least one example")
         check_count("steps", self.steps, "each example is learned by at least one step")
+        check_room("steps", self.steps, 16 * PIECE * self.steps)
         super().__post_init__()
         self._penalty = QuadraticPenalty(self.strength, *(torch.zeros_like(self.weights.theta) for _ in range(2)))
         self._task = -1  # the task being learned

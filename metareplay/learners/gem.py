@@ -1,7 +1,7 @@
 """Gradient Episodic Memory (Lopez-Paz and Ranzato, 2017), one example at a time as in Riemer et al. (2019)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metareplay._core.checks import check_strength
+from metareplay._core.checks import check_strength, instance
 from metareplay._core.columns import Columns
+from metareplay._core.interrupts import let_through
 from metareplay._core.table import Table
 from metareplay.engines.engine import Outcome
 from metareplay.learners.learner import Learner
@@ -46,6 +47,7 @@ class GEM(Learner):
 
     def __post_init__(self) -> None:
         check_strength(self.strength)
+        instance("memory", self.memory, Memory, "a memory, for instance Ring(500, tasks=20)")
         super().__post_init__()
         self.memory.claim()
 
@@ -56,13 +58,14 @@ class GEM(Learner):
             slots = self.memory.place(self.draws, example.task_ids())
             undo = self.chosen_engine.remember()
             try:
+                let_through()
                 self._step(int(example["task"][0]), table)
                 outcome = Outcome(int(self.chosen_engine.healthy()))
             except BaseException as error:
                 outcome = Outcome(0, error)
             if not outcome.learned:
                 undo()
-            self.finish(outcome, slots, example, table)
+            self.finish(replace(outcome, undo=undo), slots, example, table)
 
     def _step(self, task: int, table: Table) -> None:
         """Take the step theta <- theta - lr * projected gradient."""

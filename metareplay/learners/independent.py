@@ -68,4 +68,7 @@ class Independent(Learner):
 
     def restore_private(self, state: dict[str, Tensor]) -> None:
         """Restore the list of tasks that have been trained."""
-        self._trained = [int(task) for task in state["trained"]]
+        trained = [int(task) for task in state["trained"]]
+        for task in trained:
+            self.model.classes(task)  # raises InputError for a task without a network
+        self._trained = trained

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from metareplay._core.checks import described
 from metareplay.errors import InputError
 from metareplay.networks import TaskModule
 
@@ -66,7 +67,7 @@ class InputChecks:
             return torch.full((count,), -1, device="cpu")
         tasks = as_tensor("task", task)
         tasks = tasks.expand(count) if tasks.dim() == 0 else tasks
-        if tasks.dtype.is_floating_point or tasks.dtype == torch.bool or tasks.shape != (count,):
+        if tasks.is_floating_point() or tasks.is_complex() or tasks.dtype == torch.bool or tasks.shape != (count,):
             raise InputError(f"task must be an integer, or {count} of them, one for each example")
         tasks = tasks.to("cpu", torch.int64)
         if count and tasks.min() < 0:
@@ -114,13 +115,15 @@ def as_tensor(name: str, value: object) -> Tensor:
         name: What to call the value in a message.
         value: A tensor, an array, a list or a number.
     """
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(f"{name} is a masked array: use filled(...), or leave the masked examples out")
     if isinstance(value, np.ndarray):
         value = np.ascontiguousarray(value) if value.flags.writeable else value.copy()
     try:
         return torch.as_tensor(value).detach()
-    except (TypeError, ValueError, RuntimeError) as error:
+    except Exception as error:  # torch raises almost anything
         raise InputError(
-            f"{name} is a {type(value).__name__} that cannot become an array of numbers: {one_line(error)}"
+            f"{name} is {described(value)} that cannot become an array of numbers: {one_line(error)}"
         ) from error
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from metareplay._core.columns import Columns
+from metareplay._core.interrupts import HeldBack
 from metareplay._core.table import Table
 from metareplay.errors import InputError
 from metareplay.learners.input_checks import Array, Tasks, as_tensor
@@ -51,7 +52,8 @@ class Learner(TableLearner):
         """Learn from many examples, in order: the very same weights as a loop over `observe`.
 
         Bad input raises InputError before anything is learned. An example whose loss is not finite is undone and named
-        by a NonFiniteError; those before it stay learned, and those after it are not used.
+        by a NonFiniteError; those before it stay learned, and those after it are not used. Ctrl-C comes between two
+        examples, and `seen` says between which.
 
         Args:
             xs: A batch of inputs.
@@ -63,7 +65,18 @@ class Learner(TableLearner):
             return
         incoming, table = self.accept(xs, ys, task)
         for piece in incoming.pieces(self.piece_size()):
-            self.learn(piece, table)
+            self.learn_whole(piece, table)
+
+    @final
+    def learn_whole(self, incoming: Columns, table: Table) -> None:
+        """Learn from checked examples by `learn`. Ctrl-C comes before or after an example, and `seen` says where.
+
+        Args:
+            incoming: The examples, in order, at most `piece_size` of them.
+            table: The table to bring them into.
+        """
+        with HeldBack():
+            self.learn(incoming, table)
 
     @final
     def accept(self, xs: Array, ys: Array | Sequence[int], task: Tasks = None) -> tuple[Columns, Table]:
@@ -81,6 +94,11 @@ class Learner(TableLearner):
         if self.table is None:
             self.table = self.make_table(incoming, self.piece_size())
         return incoming, self.table
+
+    @final
+    def check_held(self, held: Columns) -> None:
+        """Raise InputError for examples of a checkpoint that `observe` would not have accepted."""
+        self._check_rows(held["x"], held["y"], held["task"])
 
     @abstractmethod
     def learn(self, incoming: Columns, table: Table) -> None:

@@ -5,9 +5,12 @@ from typing import Any, TypeVar, overload
 
 from torch import nn
 
-from metareplay._core.archive import part, read_archive
+from metareplay._core.archive import part
+from metareplay._core.checks import instance, path_of, shown
 from metareplay.errors import CheckpointError, InputError
-from metareplay.learners.checkpoint import NEEDED, check_model, fill, plain
+from metareplay.learners.checkpoint import fill, plain
+from metareplay.learners.checkpoint_checks import check_model, read_checkpoint
+from metareplay.learners.input_checks import one_line
 from metareplay.learners.kinds import LEARNERS, Q_LEARNERS
 from metareplay.learners.learner import Learner
 from metareplay.learners.predictor import named_loss
@@ -33,8 +36,9 @@ def load(path: str | Path, model: nn.Module, kind: type[Any] | None = None, **op
         options: Options that replace saved ones: the engine for instance, or a loss or memory of your own, which a file
             cannot hold.
     """
-    path = Path(path)
-    about, tensors = read_archive(path, NEEDED)
+    path = path_of("path", path)
+    instance("model", model, nn.Module, "a torch.nn.Module")
+    about, tensors = read_checkpoint(path)
     check_model(path, part(tensors, "model/"), model)
     learner = _make(path, about, model, kind, options)
     fill(learner, path, about, tensors)
@@ -45,11 +49,11 @@ def _make(
     path: Path, about: dict[str, Any], model: nn.Module, kind: type[TableLearner] | None, options: dict[str, Any]
 ) -> TableLearner:
     """Make a new learner with the saved settings."""
+    if kind is not None and not (isinstance(kind, type) and issubclass(kind, TableLearner)):
+        raise InputError(f"kind={shown(kind)}: give a subclass of metareplay.Learner")
     kinds = {one.__name__: one for one in (*LEARNERS, *Q_LEARNERS, *([] if kind is None else [kind]))}
     name, settings = about["learner"], about["settings"] | options
     settings.pop(SOURCE, None)
-    if kind is not None and not (isinstance(kind, type) and issubclass(kind, TableLearner)):
-        raise InputError(f"kind={kind!r}: give a subclass of metareplay.Learner")
     if kind is not None and kind.__name__ != name:
         raise CheckpointError(f"{path} holds a {name}, not a {kind.__name__}: leave kind=... out, or give that class")
     if name not in kinds:
@@ -57,8 +61,19 @@ def _make(
             f"{path} holds a {name}, which this version does not know: update metareplay, or pass your own class, "
             f"load(path, model, kind={name})"
         )
-    if "memory" in about["settings"]:
-        settings["memory"] = _memory(path, about["settings"]["memory"], options.get("memory"))
+    try:
+        if "memory" in about["settings"]:
+            settings["memory"] = _memory(path, about["settings"]["memory"], options.get("memory"))
+        _find_loss(path, settings)
+        return kinds[name](model, **settings)
+    except CheckpointError:
+        raise
+    except Exception as error:  # the settings of a stranger's file may be anything
+        raise CheckpointError(f"{path} does not fit: {one_line(error)}") from error
+
+
+def _find_loss(path: Path, settings: dict[str, Any]) -> None:
+    """Replace the name of a loss by the loss itself."""
     if isinstance(settings["loss"], str):
         loss = named_loss(settings["loss"])
         if loss is None:
@@ -66,10 +81,6 @@ def _make(
                 f"{path} was saved with a loss of your own, {settings['loss']}: pass it, load(path, model, loss=...)"
             )
         settings["loss"] = loss
-    try:
-        return kinds[name](model, **settings)
-    except (InputError, TypeError) as error:
-        raise CheckpointError(f"{path} does not fit: {error}") from error
 
 
 def _memory(path: Path, saved: dict[str, Any], given: Memory | None) -> Memory:

@@ -6,12 +6,12 @@ from typing import Any, final
 
 import numpy as np
 
-from metareplay._core.checks import check_count
+from metareplay._core.checks import check_count, check_room
 from metareplay._core.columns import Columns
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay.learners.learner import Learner
-from metareplay.learners.table_learner import added_option
+from metareplay.learners.table_learner import PIECE, added_option
 
 
 @final
@@ -43,6 +43,7 @@ class Online(Learner):
 
     def __post_init__(self) -> None:
         check_count("steps", self.steps, "each example is learned by at least one step")
+        check_room("steps", self.steps, 16 * PIECE * self.steps)
         super().__post_init__()
 
     def learn(self, incoming: Columns, table: Table) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from metareplay._core.checks import check_rate, real, whole
+from metareplay._core.checks import check_rate, choice, flag, function, instance, real, whole
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws
 from metareplay._core.weights import Weights
@@ -54,8 +54,9 @@ class Predictor:
         check_rate("lr", self.lr)
         if self.clip is not None:
             check_rate("clip", self.clip)
-        if not isinstance(self.model, nn.Module):
-            raise InputError(f"model is a {type(self.model).__name__}: use a torch.nn.Module")
+        if self.loss is not None:
+            function("loss", self.loss)
+        instance("model", self.model, nn.Module, "a torch.nn.Module")
         check_engine(self.engine)
         self.draws = Draws(self.seed)
         self.objective = self.make_objective()
@@ -97,6 +98,26 @@ class Predictor:
         return outputs if self.regression else outputs.argmax(dim=-1)
 
     @final
+    def accuracy(self, xs: Array, ys: Array | Sequence[int], task: Tasks = None) -> float:
+        """Return the accuracy on some examples, in percent. Labels are checked as those that are learned from.
+
+        Args:
+            xs: A batch of inputs.
+            ys: Their labels.
+            task: The task id, or one for each input, for models with several heads.
+        """
+        if self.regression:
+            raise InputError("accuracy is undefined for regression: compare the targets with outputs")
+        outputs = self.outputs(xs, task)
+        if outputs.dim() != 2 or not len(outputs):
+            raise InputError(
+                f"the outputs have shape {tuple(outputs.shape)}, not one score per class for some examples"
+            )
+        tasks = self._checks.tasks(task, len(outputs), needed=False)
+        right = outputs.argmax(dim=-1).cpu() == self._checks.targets(ys, tasks, outputs.shape[1:]).cpu()
+        return 100 * right.double().mean().item()
+
+    @final
     def outputs(self, xs: Array, task: Tasks = None) -> Tensor:
         """Compute the model's outputs for a batch of inputs, in evaluation mode.
 
@@ -123,6 +144,19 @@ class Predictor:
         self._checks.expect(xs)
         self._outputs = outputs
         return Columns({"x": xs, "y": ys, "task": tasks})
+
+    @final
+    def _check_rows(self, xs: Tensor, ys: Tensor, tasks: Tensor) -> None:
+        """Raise InputError for rows of a table that `_check` would not return; task -1 means that none was given."""
+        xs = self._checks.inputs(xs)
+        if tasks.dtype != torch.int64 or tasks.shape != (len(xs),) or (len(xs) and int(tasks.min()) < -1):
+            raise InputError("task ids are not whole numbers from -1 on")
+        named = tasks[tasks >= 0]
+        self._checks.tasks(named, len(named), needed=False)
+        outputs = self._forward(xs[:1], tasks[:1]).shape[1:]
+        kept = self._checks.targets(ys, tasks, outputs)
+        if kept.dtype != ys.dtype or kept.shape != ys.shape:
+            raise InputError(f"targets are {ys.dtype} of shape {tuple(ys.shape)}")
 
     @final
     def expect(self, xs: Tensor) -> None:
@@ -174,10 +208,12 @@ def checked(name: str, kind: Any, value: Any) -> Any:
     """
     if kind is int:
         return whole(name, value)
+    if kind is bool:
+        return flag(name, value)
     if kind is float or (kind == MAYBE and value is not None):
         return real(name, value)
-    if get_origin(kind) is Literal and name != "engine" and value not in get_args(kind):
-        raise InputError(f"{name}={value!r}: use one of {', '.join(map(repr, get_args(kind)))}")
+    if get_origin(kind) is Literal and name != "engine":
+        return choice(name, value, get_args(kind))
     return value
 
 
@@ -194,5 +230,5 @@ def loss_name(loss: Callable[..., object]) -> str:
 
 def named_loss(name: str) -> Loss | None:
     """Return torch's loss function of that name; None for a user's own."""
-    found: Loss | None = getattr(functional, name, None)
-    return found
+    found = getattr(functional, name, None)
+    return found if callable(found) and loss_name(found) == name else None

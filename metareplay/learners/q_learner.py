@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from metareplay._core.checks import check_count
+from metareplay._core.checks import check_count, check_room, flag, instance, real, shown, whole
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Purpose
+from metareplay._core.interrupts import HeldBack
 from metareplay._core.plan import Plan
 from metareplay._core.stacks import StackStorage, slides
 from metareplay._core.table import Storage, Table, TensorStorage
@@ -83,12 +84,14 @@ class QLearner(TableLearner):
         check_count("k", self.k, "a batch holds at least the newest transition")
         check_count("target_every", self.target_every, "the target network is renewed from time to time")
         check_count("epsilon_frames", self.epsilon_frames, "exploration takes at least one frame to change")
+        instance("memory", self.memory, Memory, "a memory, for instance Reservoir(50_000)")
+        check_room("k", self.k, 40 * self.k)
         for name in ("discount", "epsilon_start", "epsilon_end"):
-            if not 0 <= getattr(self, name) <= 1:
+            if not 0 <= real(name, getattr(self, name)) <= 1:
                 raise InputError(f"{name}={getattr(self, name)}: use a share from 0 to 1")
-        if self.warmup < 0:
-            raise InputError(f"warmup={self.warmup}: use a number of frames, 0 or more")
-        if self.reward_clip is not None and not self.reward_clip > 0:
+        if whole("warmup", self.warmup) < 0:
+            raise InputError(f"warmup={shown(self.warmup)}: use a number of frames, 0 or more")
+        if self.reward_clip is not None and not real("reward_clip", self.reward_clip) > 0:
             raise InputError(f"reward_clip={self.reward_clip}: use a number above 0, or None for no limit")
         super().__post_init__()
         self.memory.claim()
@@ -140,22 +143,37 @@ class QLearner(TableLearner):
             terminated: Whether the episode has come to its end: nothing follows, and the target is the reward alone.
             truncated: Whether the episode was broken off, for instance by a time limit: the target is as usual.
         """
-        incoming = self._transition(x, action, reward, next_x, terminated)
+        over = flag("terminated", terminated) or flag("truncated", truncated)
+        incoming = self._transition(x, action, reward, next_x, bool(terminated))
         if self.table is None:
             self.table = self.make_table(incoming, self.piece_size())
-        self._learn(incoming, self.table)
-        if terminated or truncated:
-            self.episodes += 1
-        count, changed = (self.seen, True) if self.target_in == "frames" else (self.episodes, terminated or truncated)
-        if changed and count % self.target_every == 0:
-            self.temporal_difference.refresh(self.model)
+        with HeldBack():
+            self._learn(incoming, self.table)
+            self.episodes += over
+            count, changed = (self.seen, True) if self.target_in == "frames" else (self.episodes, over)
+            if changed and count % self.target_every == 0:
+                self.temporal_difference.refresh(self.model)
+
+    @final
+    def check_held(self, held: Columns) -> None:
+        """Raise InputError for transitions of a checkpoint that `observe` would not have accepted."""
+        xs, following = self._checks.inputs(held["x"]), self._checks.inputs(held["next_x"])
+        if following.shape != xs.shape or following.dtype != xs.dtype:
+            raise InputError("x and next_x differ in shape or dtype")
+        actions = self._forward(xs[:1], torch.full((len(xs[:1]),), -1)).shape[1:].numel()
+        kinds = {"action": torch.int64, "reward": self.weights.dtype, "over": torch.bool, "task": torch.int64}
+        for name, dtype in kinds.items():
+            if held[name].dtype != dtype or held[name].shape != (len(xs),):
+                raise InputError(f"{name} is {held[name].dtype} of shape {tuple(held[name].shape)}")
+        if ((held["action"] < 0) | (held["action"] >= actions)).any():
+            raise InputError(f"an action is not one of 0 to {actions - 1}")
 
     def _learn(self, incoming: Columns, table: Table) -> None:
         """Draw everything first, then compute, then store."""
         table.bring(incoming)
         with Sampler(self.memory, self.draws, self.seen, incoming.task_ids()) as memory:
             plan = self.plan(memory)
-        outcome = Outcome(1) if self.seen < self.warmup else self.chosen_engine.execute(plan, table, self.objective)
+        outcome = Outcome(1) if self.seen < self.warmup else self.execute(plan, table)
         self.finish(outcome, plan.slots, incoming, table)
 
     def check_reshaping(self) -> None:
@@ -243,9 +261,9 @@ class QLearner(TableLearner):
         following, actions = self._checks.inputs(following), self._actions(xs)
         number, value = as_tensor("action", action), _number(reward)
         if number.numel() != 1 or number.is_floating_point() or not 0 <= int(number) < actions:
-            raise InputError(f"action {action!r}: the model's actions are 0 to {actions - 1}")
+            raise InputError(f"action {shown(action)}: the model's actions are 0 to {actions - 1}")
         if not math.isfinite(value):
-            raise InputError(f"reward {reward!r}: use a finite number")
+            raise InputError(f"reward {shown(reward)}: use a finite number")
         most = math.inf if self.reward_clip is None else self.reward_clip
         self._checks.expect(xs)
         return Columns(
@@ -264,5 +282,5 @@ def _number(reward: SupportsFloat) -> float:
     """Return a reward as Python's float; NaN if it is not a single number."""
     try:
         return float(reward)
-    except (TypeError, ValueError, RuntimeError):
+    except Exception:
         return math.nan

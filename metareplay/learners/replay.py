@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from metareplay._core.checks import check_count
+from metareplay._core.checks import check_count, check_room, instance, whole
 from metareplay._core.columns import Columns
 from metareplay._core.plan import Plan, Rates
 from metareplay._core.table import Table
@@ -16,6 +16,7 @@ from metareplay.memories.reservoir import Reservoir
 from metareplay.memories.sampler import Sampler
 
 ROWS = 2**18  # rows to plan at a time
+ROW_BYTES = 40  # of the lists of a plan and of what is drawn for it, for each row
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -43,6 +44,9 @@ class ReplayLearner(Learner):
 
     def __post_init__(self) -> None:
         check_count("k", self.k, "a batch holds at least the incoming example")
+        instance("memory", self.memory, Memory, "a memory, for instance Reservoir(500)")
+        rows = whole("k", self.rows_per_example())
+        check_room("rows per example (k times the number of batches)", rows, ROW_BYTES * rows)
         super().__post_init__()
         self.memory.claim()
 
@@ -60,7 +64,7 @@ class ReplayLearner(Learner):
         table.bring(incoming)
         with Sampler(self.memory, self.draws, self.seen, incoming.task_ids()) as memory:
             plan = self.plan(memory)
-        outcome = self.chosen_engine.execute(plan, table, self.objective)
+        outcome = self.execute(plan, table)
         self.finish(outcome, plan.slots, incoming, table)
 
     def rows_per_example(self) -> int:

@@ -7,10 +7,11 @@ import numpy as np
 
 from metareplay._core.checks import check_count, check_share
 from metareplay._core.draws import Purpose
+from metareplay._core.interrupts import HeldBack
 from metareplay._core.plan import Plan, Rates
 from metareplay._core.table import Table, TensorStorage
 from metareplay.errors import InputError, NonFiniteError
-from metareplay.learners.input_checks import Array, Tasks
+from metareplay.learners.input_checks import Array, Tasks, as_tensor
 from metareplay.learners.predictor import Predictor
 
 
@@ -62,28 +63,34 @@ class Reptile(Predictor):
             task: One task id, or one for each example, for models with several heads.
         """
         check_count("updates", updates, "train makes at least one update")
-        if len(xs) == 0:
+        xs = as_tensor("x", xs)
+        if xs.shape[:1] == (0,):
             raise InputError("the dataset is empty: give at least one example")
         data = self._check(xs, ys, task, needs_tasks=False)
         table = Table(0, len(data), data, TensorStorage(self.weights.device))
         table.bring(data)
         for _ in range(updates):
-            rows = self.draws.integers(Purpose.REPLAY, self.updates, self.s * self.k, high=len(data))
-            plan = Plan(
-                rows=rows,
-                ends=np.arange(self.s + 1, dtype=np.int64) * self.k,
-                s=self.s,
-                slots=np.array([-1]),
-                rates=Rates(memory=self.lr, current=self.lr, across=self.beta),
-                first=self.updates,
-                incoming=len(data),
-                together=True,
+            with HeldBack():
+                self._update(table, len(data))
+
+    def _update(self, table: Table, count: int) -> None:
+        """Make one meta-update on a table of so many examples."""
+        rows = self.draws.integers(Purpose.REPLAY, self.updates, self.s * self.k, high=count)
+        plan = Plan(
+            rows=rows,
+            ends=np.arange(self.s + 1, dtype=np.int64) * self.k,
+            s=self.s,
+            slots=np.array([-1]),
+            rates=Rates(memory=self.lr, current=self.lr, across=self.beta),
+            first=self.updates,
+            incoming=count,
+            together=True,
+        )
+        outcome = self.chosen_engine.execute(plan, table, self.objective)
+        if outcome.error is not None:
+            raise outcome.error
+        if not outcome.learned:
+            raise NonFiniteError(
+                f"update {self.updates} made the weights not finite and was undone: use a smaller lr or set clip"
             )
-            outcome = self.chosen_engine.execute(plan, table, self.objective)
-            if outcome.error is not None:
-                raise outcome.error
-            if not outcome.learned:
-                raise NonFiniteError(
-                    f"update {self.updates} made the weights not finite and was undone: use a smaller lr or set clip"
-                )
-            self.updates += 1
+        self.updates += 1

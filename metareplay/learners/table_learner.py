@@ -2,9 +2,10 @@
 
 import hashlib
 import inspect
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, final
@@ -13,8 +14,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from metareplay._core.checks import check_room, path_of
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Ints
+from metareplay._core.interrupts import HeldBack
+from metareplay._core.plan import Plan
 from metareplay._core.table import Storage, Table, TensorStorage
 from metareplay._core.weights import Carry
 from metareplay.engines.engine import Outcome
@@ -65,6 +69,9 @@ class TableLearner(Predictor):
         """
         memory, slots, device = self.own_memory, self.slot_count(), self.weights.device
         storage = (memory.storage if memory is not None else None) or self.make_storage(like)
+        if isinstance(storage, TensorStorage) and device.type == "cpu":
+            each = sum(math.prod(values.shape[1:]) * values.element_size() for _, values in like.items())
+            check_room("examples to hold", slots, (slots + room) * each)
         try:
             with torch.inference_mode(False):
                 table = Table(slots, room, like, storage)
@@ -99,6 +106,14 @@ class TableLearner(Predictor):
     def piece_size(self) -> int:
         """Return the largest number of examples to learn at a time; any number gives the same weights."""
         return PIECE
+
+    def check_held(self, held: Columns) -> None:
+        """Raise InputError for examples of a checkpoint that this learner cannot have stored. By default it can.
+
+        Args:
+            held: Some rows of the checkpoint's table, with all their columns.
+        """
+        del held
 
     def private_state(self) -> dict[str, Tensor]:
         """Return what this kind of learner remembers besides weights, memory and counts."""
@@ -168,7 +183,20 @@ class TableLearner(Predictor):
         Args:
             path: The file to write.
         """
-        checkpoint.save(self, Path(path))
+        checkpoint.save(self, path_of("path", path))
+
+    @final
+    def execute(self, plan: Plan, table: Table) -> Outcome:
+        """Execute a plan as far as possible. Where examples are kept in a storage that may fail, it can be undone.
+
+        Args:
+            plan: The rows to visit, in order, and the rates.
+            table: The examples by row.
+        """
+        if table.in_memory:
+            return self.chosen_engine.execute(plan, table, self.objective)
+        undo = self.chosen_engine.remember()
+        return replace(self.chosen_engine.execute(plan, table, self.objective), undo=undo)
 
     @final
     def finish(self, outcome: Outcome, slots: Ints, incoming: Columns, table: Table) -> None:
@@ -181,10 +209,19 @@ class TableLearner(Predictor):
             table: The table that they were brought into.
         """
         done = outcome.learned
-        table.keep(slots[:done])
-        if self.own_memory is not None:
-            self.own_memory.keep(slots[:done], incoming.task_ids()[:done])
-        self.seen += done
+        with HeldBack():
+            try:
+                table.keep(slots[:done])
+            except Exception as error:  # a storage of the user's own that cannot write; the table is as it was
+                if outcome.undo is None:
+                    raise
+                outcome.undo()
+                raise InputError(
+                    f"example {self.seen} of the stream could not be stored and was undone: {one_line(error)}"
+                ) from error
+            if self.own_memory is not None:
+                self.own_memory.keep(slots[:done], incoming.task_ids()[:done])
+            self.seen += done
         if isinstance(outcome.error, Exception) and not isinstance(outcome.error, MetareplayError):
             raise InputError(
                 f"example {self.seen} of the stream could not be learned and was undone: {one_line(outcome.error)}"

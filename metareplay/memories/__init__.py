@@ -1,7 +1,7 @@
 """Memories: which of the examples seen are held."""
 
 from metareplay._core.table import Column, Storage, TensorStorage
-from metareplay.memories.memory import Memory
+from metareplay.memories.memory import Memory, read_export
 from metareplay.memories.recent import Recent
 from metareplay.memories.reservoir import Reservoir
 from metareplay.memories.ring import Ring
@@ -19,4 +19,5 @@ __all__ = [
     "Sampler",
     "Storage",
     "TensorStorage",
+    "read_export",
 ]

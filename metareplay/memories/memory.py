@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, final
 
@@ -10,13 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metareplay._core.checks import check_count, whole
+from metareplay._core.archive import read_arrays, write_arrays
+from metareplay._core.checks import check_count, check_room, instance, path_of, whole
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws, Ints
-from metareplay._core.files import write_atomically
 from metareplay._core.table import Storage, Table
 from metareplay.errors import InputError
 from metareplay.streams.stream import Examples
+
+BYTES = 17  # of the lists of slots, for each slot
 
 
 class Memory(ABC):
@@ -30,6 +33,9 @@ class Memory(ABC):
     def __init__(self, capacity: int, storage: Storage | None = None) -> None:
         check_count("capacity", capacity, "a memory holds at least one example")
         self.capacity = whole("capacity", capacity)
+        check_room("capacity", self.capacity, BYTES * self.capacity)
+        if storage is not None:
+            instance("storage", storage, Storage, "a Storage, or None")
         self.storage = storage
         self.seen = 0  # examples offered so far, kept or not: N in Algorithm 3
         self.seen_of: Counter[int] = Counter()  # the same count for each task
@@ -97,6 +103,18 @@ class Memory(ABC):
         self.is_filled[filled] = True
 
     @final
+    def remember(self) -> Callable[[], None]:
+        """Remember what is held and counted, without the examples; calling the returned function restores it."""
+        count, seen, seen_of, table = self._count, self.seen, self.seen_of.copy(), self.table
+        order, is_filled = self.order.copy(), self.is_filled.copy()
+
+        def undo() -> None:
+            self._count, self.seen, self.seen_of, self.table = count, seen, seen_of, table
+            self.order[:], self.is_filled[:] = order, is_filled
+
+        return undo
+
+    @final
     def keep(self, slots: Ints, tasks: Ints) -> None:
         """Record that examples were offered and where they went.
 
@@ -137,18 +155,32 @@ class Memory(ABC):
     def export(self, path: str | Path) -> None:
         """Write the examples held as a NumPy archive with the arrays xs, ys, tasks, slots and seen.
 
+        `read_export` reads it and checks its checksum; `numpy.load` reads it, too.
+
         Args:
             path: The file to write, usually *.npz.
         """
         held = self.examples()
-        slots, seen = np.sort(self.filled), np.int64(self.seen)
-        with write_atomically(Path(path)) as file:
-            np.savez(file, xs=_array(held.xs), ys=_array(held.ys), tasks=self.tasks(), slots=slots, seen=seen)
+        arrays = {"xs": _array(held.xs), "ys": _array(held.ys), "tasks": self.tasks(), "slots": np.sort(self.filled)}
+        write_arrays(path_of("path", path), arrays | {"seen": np.array(self.seen)})
 
     def __repr__(self) -> str:
         """Show the options and how full the memory is."""
         options = ", ".join(f"{name}={value!r}" for name, value in self.settings().items() if name != "kind")
         return f"<{type(self).__name__}({options}), {len(self)} held of {self.seen} seen>"
+
+
+def read_export(path: str | Path) -> dict[str, NDArray[Any]]:
+    """Read what `Memory.export` wrote; raise CheckpointError if a single bit of it is wrong.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The arrays xs, ys, tasks, slots and seen.
+    """
+    there = path_of("path", path)
+    return read_arrays(there, "export", f"{there} is damaged or not an export of a memory: export it again")
 
 
 def _array(values: Tensor) -> NDArray[Any]:

@@ -4,9 +4,9 @@ from typing import Literal, final
 
 import numpy as np
 
+from metareplay._core.checks import choice
 from metareplay._core.draws import Draws, Ints, Purpose
 from metareplay._core.table import Storage
-from metareplay.errors import InputError
 from metareplay.memories.memory import Memory
 
 
@@ -30,8 +30,7 @@ class Reservoir(Memory):
         self, capacity: int, rule: Literal["paper", "official"] = "paper", storage: Storage | None = None
     ) -> None:
         super().__init__(capacity, storage)
-        if rule not in ("paper", "official"):
-            raise InputError(f"reservoir rule {rule!r}: use 'paper' or 'official'")
+        choice("rule", rule, ("paper", "official"))
         self.rule = rule
 
     def place(self, draws: Draws, tasks: Ints) -> Ints:

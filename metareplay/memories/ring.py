@@ -4,7 +4,7 @@ from typing import final
 
 import numpy as np
 
-from metareplay._core.checks import whole
+from metareplay._core.checks import shown, whole
 from metareplay._core.draws import Draws, Ints
 from metareplay._core.table import Storage
 from metareplay.errors import InputError
@@ -26,10 +26,13 @@ class Ring(Memory):
 
     def __init__(self, capacity: int, tasks: int, storage: Storage | None = None) -> None:
         super().__init__(capacity, storage)
-        if not 1 <= whole("tasks", tasks) <= capacity:
-            raise InputError(f"a ring of {capacity} slots for {tasks} tasks: use at least one slot per task")
+        tasks = whole("tasks", tasks)
+        if not 1 <= tasks <= self.capacity:
+            raise InputError(
+                f"a ring of {self.capacity} slots for {shown(tasks)} tasks: use at least one slot per task"
+            )
         self.task_count = tasks
-        self.share = capacity // tasks
+        self.share = self.capacity // tasks
 
     def place(self, draws: Draws, tasks: Ints) -> Ints:
         """Overwrite the oldest slot of the example's own task."""

@@ -8,9 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from metareplay._core.checks import check_count, check_room, instance, shown, whole, whole_numbers
 from metareplay.errors import InputError
 from metareplay.networks.initial import glorot, linear, uniform_by_fan_in
 from metareplay.networks.mlp import mlp
+
+NETWORK = 2**14  # bytes of an empty network, about
 
 
 class TaskModule(nn.Module, ABC):
@@ -60,9 +63,13 @@ class MultiHead(TaskModule):
 
     def __init__(self, body: nn.Module, features: int, classes: Sequence[int], seed: int = 0) -> None:
         super().__init__()
-        self.body = body
-        self.counts = tuple(classes)
-        self.heads = glorot(nn.ModuleList(linear(features, count) for count in classes), seed)
+        self.body = instance("body", body, nn.Module, "a torch.nn.Module")
+        self.counts = whole_numbers("classes", classes)
+        check_count("features", features, "the body gives at least one number")
+        if not self.counts:
+            raise InputError("classes=(): give the number of classes of each task")
+        check_room("classes", classes, 4 * sum(self.counts) * features)
+        self.heads = glorot(nn.ModuleList(linear(features, count) for count in self.counts), seed)
         self._places: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def forward(self, inputs: Tensor, tasks: Tensor) -> Tensor:
@@ -141,7 +148,8 @@ class Separate(TaskModule):
 
     def __init__(self, nets: Sequence[nn.Module], classes: int) -> None:
         super().__init__()
-        self.nets = nn.ModuleList(nets)
+        self.nets = _modules("nets", nets)
+        check_count("classes", classes, "a network needs at least one output")
         self.class_count = classes
 
     def forward(self, inputs: Tensor, tasks: Tensor) -> Tensor:
@@ -188,8 +196,9 @@ class TaskInputs(TaskModule):
 
     def __init__(self, inputs: Sequence[nn.Module], shared: nn.Module, classes: int) -> None:
         super().__init__()
-        self.inputs = nn.ModuleList(inputs)
-        self.shared = shared
+        self.inputs = _modules("inputs", inputs)
+        self.shared = instance("shared", shared, nn.Module, "a torch.nn.Module")
+        check_count("classes", classes, "a network needs at least one output")
         self.class_count = classes
 
     def forward(self, inputs: Tensor, tasks: Tensor) -> Tensor:
@@ -229,7 +238,10 @@ def separate_mlps(inputs: int, hidden: Sequence[int], outputs: int, tasks: int, 
         tasks: The number of tasks.
         seed: Decides the first weights, Glorot uniform with zero biases.
     """
-    shares = [max(1, width // tasks) for width in hidden]
+    check_count("tasks", tasks, "there is a network for each task")
+    check_room("tasks", tasks, NETWORK * tasks)
+    seed = whole("seed", seed)
+    shares = [max(1, width // tasks) for width in whole_numbers("hidden", hidden)]
     return Separate([mlp(inputs, shares, outputs, seed=seed * tasks + task) for task in range(tasks)], outputs)
 
 
@@ -246,10 +258,24 @@ def task_input_mlp(inputs: int, hidden: Sequence[int], outputs: int, tasks: int,
         tasks: The number of tasks.
         seed: Decides the first weights.
     """
+    check_count("tasks", tasks, "there is an input layer for each task")
+    check_room("tasks", tasks, NETWORK * tasks)
+    inputs, hidden = whole("inputs", inputs), whole_numbers("hidden", hidden)
+    check_count("inputs", inputs, "an input has at least one value")
     if not hidden:
         raise InputError(f"hidden={hidden!r}: each task's input layer needs a width; give at least one hidden layer")
+    check_room("hidden", hidden, 4 * tasks * inputs * hidden[0])
     first = [nn.Sequential(nn.Flatten(), linear(inputs, hidden[0]), nn.ReLU()) for _ in range(tasks)]
     return uniform_by_fan_in(TaskInputs(first, mlp(hidden[0], hidden[1:], outputs), outputs), seed)
+
+
+def _modules(name: str, given: Sequence[nn.Module]) -> nn.ModuleList:
+    """Return the modules of the tasks as a module, or raise InputError."""
+    if not isinstance(given, Sequence | nn.ModuleList) or not all(isinstance(one, nn.Module) for one in given):
+        raise InputError(f"{name}={shown(given)}: use a list of torch.nn.Modules, one for each task")
+    if not len(given):
+        raise InputError(f"{name}=[]: give a module for each task")
+    return nn.ModuleList(given)
 
 
 def _by_task(nets: nn.ModuleList, inputs: Tensor, tasks: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Final, Literal, get_args, overload
 
 from torch import nn
 
-from metareplay._core.checks import check_count, whole
+from metareplay._core.checks import check_count, check_room, choice, whole
 from metareplay.errors import InputError
 from metareplay.networks.by_task import MultiHead
 from metareplay.networks.initial import glorot, linear, torch_default, undrawn
@@ -58,17 +58,20 @@ def omniglot_cnn(
             them.
         resolution: The number of pixels along each side of an image.
     """
-    for count in classes if isinstance(classes, Sequence) else [classes]:
+    for count in classes if isinstance(classes, Sequence) and not isinstance(classes, str) else [classes]:
         check_count("classes", count, "a network needs at least one output")
+        check_room("classes", count, 4 * FILTERS * count)
     if not classes:
         raise InputError("classes=(): give the number of classes of each task")
-    if norm is not None and norm not in get_args(Norm):
-        raise InputError(f"norm={norm!r}: use one of {', '.join(map(repr, get_args(Norm)))}, or None")
-    if init not in get_args(Init):
-        raise InputError(f"init={init!r}: use one of {', '.join(map(repr, get_args(Init)))}")
+    if norm is not None:
+        choice("norm", norm, get_args(Norm), "None")
+    choice("init", init, get_args(Init))
+    classes = classes if isinstance(classes, Sequence) else whole("classes", classes)
     if whole("resolution", resolution) < SMALLEST:
         raise InputError(f"resolution={resolution}: the network halves images four times; use {SMALLEST} or more")
     features = FILTERS * (resolution // SMALLEST) ** 2
+    counts = sum(classes) if isinstance(classes, Sequence) else classes
+    check_room("resolution", resolution, 4 * features * counts)
     layers: list[nn.Module] = []
     for channels in (1, FILTERS, FILTERS, FILTERS):
         layers += [undrawn(nn.Conv2d, channels, FILTERS, 3, padding=1), *_norm(norm), nn.ReLU(), nn.MaxPool2d(2)]
@@ -107,6 +110,9 @@ def nature_cnn(seed: int = 0, *, actions: int = 3, frames: int = 4, size: int = 
     check_count("frames", frames, "an input has at least one frame")
     if whole("size", size) < 36:
         raise InputError(f"size={size}: three convolutions need frames of at least 36x36 pixels")
+    check_room("frames", frames, 4 * 32 * 64 * frames)
+    check_room("actions", actions, 4 * 512 * actions)
+    check_room("size", size, 4 * 64 * 512 * (size // 8 - 4) ** 2)
     left = ((size - 8) // 4 + 1 - 4) // 2 + 1 - 2  # pixels on each side after the three convolutions
     first, second, third = (
         undrawn(nn.Conv2d, *sizes) for sizes in ((frames, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1))

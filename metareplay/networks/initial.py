@@ -8,8 +8,18 @@ from typing import Final, TypeVar
 import torch
 from torch import Tensor, nn
 
+from metareplay._core.checks import shown, whole
+from metareplay.errors import InputError
+
 Net = TypeVar("Net", bound=nn.Module)
 FIRST_WEIGHTS: Final = "first_weights"  # an attribute that `torch_default` sets; others set none, so that keys stay
+
+
+def checked_seed(seed: int) -> int:
+    """Return a seed that torch's generators take, or raise InputError."""
+    if not 0 <= whole("seed", seed) < 2**64:
+        raise InputError(f"seed={shown(seed)}: use a whole number from 0 to 2**64 - 1")
+    return whole("seed", seed)
 
 
 def glorot(net: Net, seed: int) -> Net:
@@ -25,7 +35,7 @@ def glorot(net: Net, seed: int) -> Net:
     Returns:
         The module itself.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(checked_seed(seed))
     return _redraw(net, partial(nn.init.xavier_uniform_, generator=generator))
 
 
@@ -42,7 +52,7 @@ def uniform_by_fan_in(net: Net, seed: int) -> Net:
     Returns:
         The module itself.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(checked_seed(seed))
 
     def draw(parameter: Tensor) -> None:
         limit = 1 / math.sqrt(parameter[0].numel())
@@ -64,7 +74,7 @@ def torch_default(net: Net, seed: int) -> Net:
     Returns:
         The module itself.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(checked_seed(seed))
     for layer in net.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d):
             nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from torch import nn
 
+from metareplay._core.checks import check_room, shown, whole, whole_numbers
 from metareplay.errors import InputError
 from metareplay.networks.initial import glorot, linear
 
@@ -30,9 +31,10 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int, seed: int = 0) -> nn.S
         outputs: The number of outputs, for example the number of classes.
         seed: Decides the first weights.
     """
-    widths = (inputs, *hidden, outputs)
+    widths = (whole("inputs", inputs), *whole_numbers("hidden", hidden), whole("outputs", outputs))
     if min(widths) < 1:
-        raise InputError(f"an MLP of widths {widths}: every layer needs at least one unit; use widths of 1 or more")
+        raise InputError(f"an MLP of widths {shown(widths)}: every layer needs at least one unit")
+    check_room("an MLP of widths", widths, 4 * sum(width * (following + 1) for width, following in pairwise(widths)))
     layers: list[nn.Module] = [nn.Flatten()]
     for width, following in pairwise(widths):
         layers += [linear(width, following), nn.ReLU()]

@@ -100,8 +100,9 @@ def rows_of(found: GameResults) -> list[tuple[str, list[str]]]:
         groups.sort(key=lambda one: -sum(record.average for record in one[1]) / len(one[1]))
     rows = []
     for name, records in groups:
-        columns = [[float(record.final[task]) for record in records] for task in range(len(records[0].final))]
-        columns += [[record.final_mean for record in records], [record.average for record in records]]
+        columns = [[float(record.final[task - 1]) for record in records] for task in _tasks(found)]
+        if not found.figure.tasks:
+            columns += [[record.final_mean for record in records], [record.average for record in records]]
         columns.append([float(record.forgetting[record.first_task]) for record in records])
         rows.append((name, [*(spread(values, digits=1) for values in columns), str(len(records))]))
     return rows
@@ -113,11 +114,23 @@ def heads_of(found: GameResults) -> list[str]:
     Args:
         found: The figure with its records.
     """
-    tasks = len(found.records[0].final)
-    return ["agent", *(f"task {task}" for task in range(1, tasks + 1)), "mean", "area", "lost", "seeds"]
+    of_all = [] if found.figure.tasks else ["mean", "area"]
+    return ["agent", *(f"task {task}" for task in _tasks(found)), *of_all, "lost", "seeds"]
 
 
-CAPTION = "scores at the end; area: mean over time and tasks; lost: how far the first task is below its best score"
+def _tasks(found: GameResults) -> Sequence[int]:
+    """Return the tasks that a figure shows, counted from 1."""
+    return found.figure.tasks or range(1, len(found.records[0].final) + 1)
+
+
+def caption_of(found: GameResults) -> str:
+    """Say what the columns of a figure's table mean.
+
+    Args:
+        found: The figure with its records.
+    """
+    area = "" if found.figure.tasks else "area: mean over time and tasks; "
+    return f"scores at the end; {area}lost: how far the first task is below its best score"
 
 
 def as_markdown(found: GameResults) -> str:
@@ -129,7 +142,7 @@ def as_markdown(found: GameResults) -> str:
     heads = heads_of(found)
     lines = [f"| {' | '.join(heads)} |", f"|---{'|---:' * (len(heads) - 1)}|"]
     lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in rows_of(found)]
-    return "\n".join([*lines, "", f"{CAPTION}. {found.note}".strip(), ""])
+    return "\n".join([*lines, "", f"{caption_of(found)}. {found.note}".strip(), ""])
 
 
 def as_document(found: GameResults) -> dict[str, Any]:

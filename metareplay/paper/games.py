@@ -101,6 +101,15 @@ def _compared(game: str, observation: Observed, order: Order) -> GameFigure:
     )
 
 
+def _first_task(observation: Observed) -> GameFigure:
+    """Return the agents of both games, with the first task alone."""
+    figures = {_long(game): _compared(game, observation, "published") for game in CAPS}
+    arms = {f"{game}: {name}": arm for game, figure in figures.items() for name, arm in figure.arms.items()}
+    name = _name("figure-first-task", observation, "published")
+    seeds = min((figure.seeds for figure in figures.values()), key=len)
+    return GameFigure(name, f"The first task from {_seen(observation)}, published order", arms, seeds, tasks=(1,))
+
+
 def _single(game: str, observation: Observed, frames: int, seeds: int, tasks: Sequence[int]) -> GameFigure:
     """Return DQN on one task alone, for each task."""
     arms = {
@@ -151,10 +160,7 @@ def _all_figures() -> list[GameFigure]:
     orders: tuple[Order, Order] = ("published", "reversed")
     for observation, game, order in product(seen, CAPS, orders):
         found.append(_compared(game, observation, order))
-    for observation in seen:
-        first = _compared("catcher", observation, "published")
-        name, title = _name("figure-first-task", observation, "published"), f"Catcher, task 1, {_seen(observation)}"
-        found.append(replace(first, name=name, title=title, tasks=(1,)))
+    found += [_first_task(observation) for observation in seen]
     for game in CAPS:
         found += [_single(game, "state", 25_000, 3, tasks), _single(game, "state", 150_000, 3, tasks)]
         found += [_single(game, "state", 1_000_000, 1, tasks), _search(game, "state"), _search(game, "pixels")]

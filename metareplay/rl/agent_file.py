@@ -9,7 +9,7 @@ from torch import nn
 
 from metareplay._core.archive import part, read_archive, write_archive
 from metareplay.errors import CheckpointError, InputError
-from metareplay.learners.checkpoint import check_model, model_state
+from metareplay.learners.checkpoint_checks import check_model, model_state
 from metareplay.rl.game_experiment import GameExperiment
 
 SUFFIX = ".agent"

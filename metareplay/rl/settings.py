@@ -9,8 +9,9 @@ PUBLISHED: Final[dict[str, dict[str, Any]]] = {
 
 # What the paper leaves open is the same for every agent. Optimizer, rate and the period of the target network were
 # searched from states, by the mean score over time and tasks in two runs (`metareplay paper search-...`): the best of
-# twelve for DQN, and for DQN-MER the best of six with plain SGD, as in Algorithm 8, and the best of six with Adam. For
-# pictures nothing has been searched yet: agents have the paper's settings there.
+# twelve for DQN, and for DQN-MER the best of six with plain SGD, as in Algorithm 8, and the best of six with Adam. From
+# pictures optimizer and rate were searched, in one run per setting: the best of seven for DQN; of DQN-MER so far only
+# the rates with SGD on Catcher. On Flappy Bird DQN-MER still has the paper's settings.
 COMMON: Final[dict[str, dict[str, Any]]] = {
     "catcher": {"target_every": 100},
     "flappy-bird": {"target_every": 500, "epsilon_end": 0.02, "reward_clip": 1.0},

@@ -11,7 +11,6 @@ import torch
 
 from metareplay._core.archive import read_archive
 from metareplay._core.files import exists, remove
-from metareplay.engines.choose import check_gpu
 from metareplay.errors import InputError, NonFiniteError
 from metareplay.experiments.base import AnyRecord, BaseExperiment
 from metareplay.rl.agent_file import SUFFIX, save_agent
@@ -57,8 +56,8 @@ class ArcadeRunner(Runner):
 
         An agent whose weights are no longer finite does not stop the others: an error names it when they have finished.
         """
-        if self.device.type == "cuda":
-            check_gpu()
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise InputError("--on fleet needs a CUDA GPU, and torch finds none: use --on threads")
         work = Worklist(experiments, folder, fresh=fresh, keep_going=keep_going, watcher=watcher)
         todo, again = work.due, False
         while todo or work.waits or (todo := work.unreadable()):
@@ -149,7 +148,7 @@ def _train(arcade: "Arcade", paths: list[Path], watcher: Watcher) -> None:
                 arcade.save(paths)
                 saved = time.monotonic()
     except BaseException:  # above all Ctrl-C
-        if 0 < arcade.seen < arcade.frames:
+        if arcade.whole and 0 < arcade.seen < arcade.frames:
             arcade.save(paths)
         raise
     finally:

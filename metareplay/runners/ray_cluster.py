@@ -98,11 +98,11 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
 
     A connection that exists already is used and left as it is.
     """
+    if address is not None:
+        _knock(address)
     if ray.is_initialized():
         yield
         return
-    if address is not None:
-        _knock(address)
     logger = logging.getLogger("ray")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -132,8 +132,8 @@ def _knock(address: str) -> None:
 
 def _not_there(address: str, error: Exception) -> InputError:
     return InputError(
-        f"no Ray cluster at {address} ({one_line(error)}): check the address, and that this machine is part of the "
-        f"cluster (ray start --address={address})"
+        f"no Ray cluster at {address} ({one_line(error)}): check the address, that this machine is part of the cluster "
+        f"(ray start --address={address}), and that RAY_AUTH_MODE and Ray's token are the same everywhere"
     )
 
 

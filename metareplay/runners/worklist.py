@@ -198,7 +198,11 @@ class Worklist(Generic[AnyRecord]):
         unread, self._unread = self._unread, []
         found = {key: self._records.find(key) for key in unread}
         self._results |= {key: record for key, record in found.items() if record is not None}
-        return [self._wanted[key] for key, record in found.items() if record is None]
+        damaged = [self._wanted[key] for key, record in found.items() if record is None]
+        if damaged:
+            self.watcher.remark(f"{len(damaged)} of these records cannot be read: running again what they are of")
+            self.watcher.begin(damaged)
+        return damaged
 
     def results(self) -> list[AnyRecord | Failure | None]:
         """Return what has become of the experiments, in their order, and remove what killed processes have left."""

@@ -39,6 +39,11 @@ class FirstTasks(Stream):
         return self.first
 
     @property
+    def content(self) -> str | None:
+        """A hash of what a checkpoint cannot tell otherwise, as the stream has it."""
+        return self.stream.content
+
+    @property
     def total(self) -> int | None:
         """The number of training examples in these tasks together, or None if it is not known in advance."""
         return None if self.stream.total is None else sum(self.sizes())

@@ -53,6 +53,11 @@ class HeldOut(Stream):
         return self.stream.tasks
 
     @property
+    def content(self) -> str | None:
+        """A hash of what a checkpoint cannot tell otherwise, as the stream has it."""
+        return self.stream.content
+
+    @property
     def total(self) -> int:
         """The number of examples that are left for training, in all tasks together."""
         return sum(self.sizes())

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from metareplay._core.checks import instance, shown
 from metareplay.data import Bytes, Images, mnist
 from metareplay.errors import InputError
 from metareplay.streams.stream import CHUNK, Chunk, Examples, Stream
@@ -67,6 +68,8 @@ class ImageStream(Stream):
     def __post_init__(self) -> None:
         """Refuse options that cannot be used, without touching the disk or the network."""
         images = self.images
+        if images is not None:
+            instance("images", images, Images, "metareplay.data.Images, or None for MNIST")
         train, test = (60_000, 10_000) if images is None else (len(images.train_xs), len(images.test_xs))
         check_whole("tasks", self.tasks, 1)
         check_whole("examples", self.examples, 1, train)
@@ -75,7 +78,7 @@ class ImageStream(Stream):
             check_whole("test_examples", self.test_examples, 1, test)
         sizes = self.shape if isinstance(self.shape, Sequence) else ()
         if not all(isinstance(size, Integral) and size > 0 for size in sizes) or prod(sizes) != PIXELS:
-            raise InputError(f"shape={self.shape!r}: an image has {PIXELS} pixels; use (784,) or (1, 28, 28)")
+            raise InputError(f"shape={shown(self.shape)}: an image has {PIXELS} pixels; use (784,) or (1, 28, 28)")
 
     @abstractmethod
     def pixel_map(self, task: int) -> Map:
@@ -179,6 +182,6 @@ def check_whole(name: str, value: int, low: int, high: int | None = None) -> Non
         low: The least that it may be.
         high: The most that it may be, if there is a limit.
     """
-    if not isinstance(value, Integral) or value < low or (high is not None and value > high):
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < low or (high is not None and value > high):
         wanted = f"of at least {low}" if high is None else f"from {low} to {high}"
-        raise InputError(f"{name}={value!r}: use a whole number {wanted}")
+        raise InputError(f"{name}={shown(value)}: use a whole number {wanted}")

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from metareplay._core.checks import choice, instance, shown
 from metareplay.data import Characters, omniglot
 from metareplay.data.characters import Pixels, check_pixels, check_resolution
 from metareplay.data.omniglot import ALPHABETS, DRAWINGS
@@ -72,6 +73,8 @@ class Omniglot(Stream):
 
     def __post_init__(self) -> None:
         """Refuse options that cannot be used, without touching the disk or the network."""
+        if self.characters is not None:
+            instance("characters", self.characters, Characters, "metareplay.data.Characters, or None for Omniglot")
         check_whole("tasks", self.tasks, 1, len(self._sizes))
         check_whole("seed", self.seed, 0)
         if self.examples is not None:
@@ -83,12 +86,11 @@ class Omniglot(Stream):
             ("split", self.split, get_args(Split)),
             ("labels", self.labels, get_args(Labels)),
         ):
-            if value not in known:
-                raise InputError(f"{name}={value!r}: use {' or '.join(map(repr, known))}")
+            choice(name, value, known)
         share = self.test_share
         if not isinstance(share, Real) or not 0 < share < 1 or not 0 < self._tests < self._drawings:
             raise InputError(
-                f"test_share={share!r}: use a number between 0 and 1 that leaves some of each character's "
+                f"test_share={shown(share)}: use a number between 0 and 1 that leaves some of each character's "
                 f"{self._drawings} drawings for training and some for testing"
             )
         check_resolution(self.resolution)

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from metareplay._core.checks import shown, whole
 from metareplay.errors import InputError
 from metareplay.streams.stream import CHUNK, Chunk, Examples, Stream, tensor_form
 
@@ -57,12 +58,14 @@ class OwnStream(Stream):
         test_sets: The test set of each task; empty if there are none.
         total: The number of training examples, or None if it is not known in advance.
         rows: All training examples if they are tensors, so that a resumed run can tell whether they are the same.
+        ids: The task of every example, if they are known in advance; for the same purpose.
     """
 
     read: Callable[[int], Iterator[Chunk]]
     test_sets: tuple[Examples | Dataset, ...]
     total: int | None = None
     rows: Examples | None = None
+    ids: NDArray[np.int64] | None = None
 
     @classmethod
     def from_tensors(cls, xs: Array, ys: Array | Sequence[float], tasks: TaskIds = None, test: Test = None) -> Self:
@@ -76,7 +79,7 @@ class OwnStream(Stream):
         """
         rows = _examples(xs, ys)
         made = cls._indexed(lambda i, j: Examples(rows.xs[i:j], rows.ys[i:j]), len(rows), tasks, test)
-        return replace(made, rows=rows)
+        return replace(made, rows=rows)  # which keeps the task ids
 
     @classmethod
     def from_dataset(cls, dataset: Dataset, tasks: TaskIds = None, test: Test = None) -> Self:
@@ -137,7 +140,7 @@ class OwnStream(Stream):
                 some = rows(low, high)
                 yield Chunk(some.xs, some.ys, int(ids[low]))
 
-        return cls(read, test_sets, total)
+        return cls(read, test_sets, total, ids=ids)
 
     @property
     def tasks(self) -> int:
@@ -150,8 +153,8 @@ class OwnStream(Stream):
         Args:
             start: The number of examples to skip.
         """
-        if start < 0:
-            raise InputError(f"start={start}: use a whole number of at least 0")
+        if whole("start", start) < 0:
+            raise InputError(f"start={shown(start)}: use a whole number of at least 0")
         return self.read(start)
 
     def test(self, task: int) -> Examples:
@@ -160,7 +163,7 @@ class OwnStream(Stream):
         Args:
             task: The number of the task, counted from 0.
         """
-        if not 0 <= task < self.tasks:
+        if not 0 <= whole("task", task) < self.tasks:
             raise InputError(f"task {task} has no test set; give one with test=... when you make the stream")
         test_set = self.test_sets[task]
         return test_set if isinstance(test_set, Examples) else _items(test_set, 0, len(test_set))
@@ -169,6 +172,16 @@ class OwnStream(Stream):
         """Return what is known of the stream as plain JSON values; the record of a run keeps it."""
         known: dict[str, object] = {"stream": type(self).__name__, "tasks": self.tasks, "total": self.total}
         return known if self.rows is None else known | {"sha256": self._sha256}
+
+    @cached_property
+    def content(self) -> str:
+        """A hash of task ids and test sets, so that a run is not resumed with other ones."""
+        digest = hashlib.sha256(b"" if self.ids is None else self.ids.tobytes())
+        for one in self.test_sets:
+            digest.update(f"{len(one)}".encode())
+            for part in (one.xs, one.ys) if isinstance(one, Examples) else ():
+                digest.update(_bytes(part))
+        return digest.hexdigest()[:16]
 
     def __repr__(self) -> str:
         """Show the number of examples and the number of tasks that have a test set."""
@@ -179,8 +192,13 @@ class OwnStream(Stream):
         """Return a hash of the examples, so that a run is not resumed with other ones."""
         digest = hashlib.sha256()
         for part in (self.rows.xs, self.rows.ys) if self.rows is not None else ():
-            digest.update(part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            digest.update(_bytes(part))
         return digest.hexdigest()[:16]
+
+
+def _bytes(values: Tensor) -> bytes:
+    """Return the bytes of a tensor."""
+    return values.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 class _Example(NamedTuple):
@@ -220,7 +238,11 @@ def _stack(examples: Sequence[_Example]) -> Examples:
 
 def _items(dataset: Dataset, low: int, high: int) -> Examples:
     """Return the items of a dataset from `low` to `high`."""
-    return _stack([_example(dataset[i], i) for i in range(low, high)])
+    try:
+        items = [dataset[i] for i in range(low, high)]
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        raise InputError(f"{_what(dataset)} has no items by number from {low} to {high - 1}; give a dataset") from error
+    return _stack([_example(item, i) for i, item in enumerate(items, low)])
 
 
 def _runs(ids: NDArray[np.int64], start: int) -> Iterator[tuple[int, int]]:
@@ -235,9 +257,11 @@ def _task_ids(tasks: TaskIds, total: int, tests: int) -> NDArray[np.int64]:
     """Return the task of each of `total` examples, checked against the number of test sets."""
     if tasks is None and tests > 1:
         raise InputError(f"there are {tests} test sets but no task ids; give tasks=..., or a single test set")
-    if tasks is None or total == len(tasks) == 0:
+    if tasks is None:
         return np.zeros(total, np.int64)
     ids = _tensor(tasks).cpu().numpy()
+    if total == 0 and ids.shape == (0,):
+        return np.zeros(0, np.int64)
     if ids.shape != (total,):
         raise InputError(f"tasks has shape {ids.shape}; give one task id for each of the {total} examples")
     if ids.dtype.kind not in "iu":
@@ -310,9 +334,11 @@ def _target(value: object) -> Tensor:
 
 def _tensor(value: Any) -> Tensor:
     """Return a value as a tensor; arrays that torch cannot share are copied."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError("a masked array cannot become a tensor; use filled(...), or leave the masked examples out")
     if isinstance(value, np.ndarray) and not (value.flags.writeable and value.flags.c_contiguous):
         value = value.copy()
     try:
         return torch.as_tensor(value).detach()
-    except (TypeError, ValueError, RuntimeError) as error:
+    except Exception as error:  # torch raises almost anything
         raise InputError(f"{_what(value)} cannot become a tensor; give tensors or NumPy arrays") from error

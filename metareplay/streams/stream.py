@@ -121,6 +121,11 @@ class Stream(ABC):
             task: The number of the task, counted from 0.
         """
 
+    @property
+    def content(self) -> str | None:
+        """A hash of what `settings` leaves out, so that a run is not resumed with other data; None if there is none."""
+        return None
+
     @abstractmethod
     def settings(self) -> dict[str, object]:
         """Return everything that defines the stream as plain JSON values; the record of a run keeps it."""

@@ -1,11 +1,13 @@
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from metareplay._core.files import exists, remove, write_atomically
+from metareplay._core.files import MACHINE, exists, remove, write_atomically
 from metareplay.errors import MetareplayError
 
 
@@ -96,3 +98,41 @@ def test_what_cannot_be_removed_is_reported_in_one_line(tmp_path: Path, monkeypa
             remove(path)
     with pytest.raises(MetareplayError, match=r"cannot delete .*file/inside: Not a directory"):
         remove(path / "inside")
+
+
+def left_by(process: int, path: Path) -> Path:
+    left = path.with_name(f".{path.name}.{MACHINE}-{process}.part")
+    left.write_bytes(b"half")
+    return left
+
+
+def ended_process() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_what_dead_processes_have_left_is_deleted_when_the_file_is_written_again(tmp_path: Path) -> None:
+    path, dead = tmp_path / "file", ended_process()
+    by_dead = left_by(dead, path)
+    by_earlier_version = path.with_name(f".{path.name}.{dead}.part")
+    by_earlier_version.touch()
+    alive = left_by(os.getppid(), path)
+    elsewhere = path.with_name(f".{path.name}.0123abcd-{dead}.part")
+    others = [alive, elsewhere, left_by(dead, tmp_path / "other"), path.with_name(f".{path.name}.my own.part")]
+    for one in others:
+        one.touch()
+    write(path, b"content")
+    assert not by_dead.exists()
+    assert not by_earlier_version.exists()
+    assert all(one.exists() for one in others)
+    assert path.read_bytes() == b"content"
+
+
+def test_a_link_that_waits_under_the_name_of_our_part_is_not_followed(tmp_path: Path) -> None:
+    path, precious = tmp_path / "file", tmp_path / "precious"
+    precious.write_bytes(b"precious")
+    path.with_name(f".{path.name}.{MACHINE}-{os.getpid()}.part").symlink_to(precious)
+    write(path, b"content")
+    assert precious.read_bytes() == b"precious"
+    assert path.read_bytes() == b"content"

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from small_games import small_cnn
 
 from metareplay.bench.arcade import AGAINST_ONE, CATCHER, SETTINGS, ArcadeBenchmark, measure
 from metareplay.bench.frame import QUICK
@@ -16,7 +17,8 @@ def test_every_setting_can_play_side_by_side() -> None:
         assert run.agent.k == 17
 
 
-def test_a_quick_one() -> None:
+def test_a_quick_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metareplay.rl.game_experiment.nature_cnn", small_cnn)
     small = replace(
         CATCHER, frames=50, memory=50, game_options={"size": 36}, options={"warmup": 4, "k": 3}, episodes=1, cap=3
     )

@@ -1,5 +1,7 @@
 """The command line as a whole: help, errors in one line, and the small commands."""
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,7 +47,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
         ["run", "mer", "omniglot", "--norm", "layer"],
         "norm='layer': use one of 'group', 'batch', or None",
     ),
-    "unknown init": (["run", "mer", "omniglot", "--init", "he"], "init='he': use one of 'glorot', 'torch'"),
+    "unknown init": (["run", "mer", "omniglot", "--init", "he"], "init='he': use 'glorot' or 'torch'"),
     "unknown order": (["run", "mer", "omniglot", "--order", "random"], "order='random': use 'given' or 'shuffled'"),
     "a norm for digits": (["run", "--norm", "group"], "the network of rotations has no option 'norm'; leave it out"),
     "an order of digits": (["run", "--order", "given"], "the stream rotations has no option 'order'; leave it out"),
@@ -180,3 +182,49 @@ def test_every_command_explains_itself(call: Call) -> None:
         assert (answer.code, answer.err) == (0, "")
         assert f"metareplay {name}" in answer.out
         assert len(answer.out.splitlines()) > 4
+
+
+# What the system refuses
+
+HUGE = {
+    "memory": "capacity=1000000000000000 would need .* GiB of memory, and this machine has .*: use less",
+    "k": "rows per example .* would need .* GiB of memory",
+    "s": "rows per example .* would need .* GiB of memory",
+    "tasks": "tasks=1000000000000000 would need .* GiB of memory",
+}
+
+
+@pytest.mark.parametrize(("option", "message"), HUGE.items(), ids=HUGE.keys())
+def test_absurd_sizes_are_refused_in_one_line(option: str, message: str, call: Call, tmp_path: Path) -> None:
+    answer = call("run", "mer", "rotations", f"--{option}", "1000000000000000", "--records", str(tmp_path))
+    assert answer.code == 2
+    assert len(answer.err.splitlines()) == 1
+    assert re.search(message, answer.err)
+
+
+def test_a_path_that_is_too_long_is_refused_in_one_line(call: Call, tmp_path: Path) -> None:
+    answer = call(*MER, "--records", str(tmp_path / ("x" * 300)))
+    assert answer.code == 2
+    assert "File name too long" in answer.err
+    assert len(answer.err.splitlines()) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_output_that_cannot_be_written_is_an_error_of_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "metareplay", "version"]
+        found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert found.returncode == 2
+    assert found.stderr == (
+        "metareplay: cannot use standard output: No space left on device; free some space or choose another place\n"
+    )
+
+
+def test_ctrl_c_while_torch_is_imported_shows_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise KeyboardInterrupt\n")
+    command = [sys.executable, "-m", "metareplay", "version"]
+    root = Path(mr.__file__).parent.parent
+    paths = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"}
+    found = subprocess.run(command, cwd=tmp_path, env=os.environ | paths, capture_output=True, text=True, check=False)
+    assert found.returncode != 0
+    assert found.stderr == "metareplay: interrupted\n"

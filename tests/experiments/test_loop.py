@@ -483,3 +483,66 @@ def test_a_path_that_cannot_be_written_is_known_before_anything_is_learned(tmp_p
     learner = mer()
     refused(learner, rotations(), "cannot write .*run.ckpt", checkpoint=tmp_path / "file" / "run.ckpt")
     assert learner.seen == 0
+
+
+def with_tests(*tests: Any) -> mr.Stream:
+    xs, ys = rows(10)
+    ids = torch.arange(10) * len(tests) // 10
+    return mr.OwnStream.from_tensors(xs, ys, ids, test=list(tests))
+
+
+WRONG_LABELS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "a column": (lambda ys: ys[:, None], r"y has shape \(5, 1\): give one label for each of the 5 examples"),
+    "scores": (lambda ys: torch.zeros(len(ys), 5), "y has dtype torch.float32: class labels are integers"),
+    "real": (lambda ys: ys.double(), "y has dtype torch.float64: class labels are integers"),
+    "too large": (lambda ys: ys + 100, r"label 10\d is out of range: the model's classes are 0 to"),
+    "negative": (lambda ys: ys - 100, r"label -\d+ is out of range"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "message"), WRONG_LABELS.values(), ids=WRONG_LABELS.keys())
+def test_test_labels_are_checked_like_training_labels(spoil: Callable[[Tensor], Tensor], message: str) -> None:
+    xs, ys = rows(5)
+    refused(online(), with_tests((xs, ys), (xs, spoil(ys))), f"the test set of task 1 cannot be used: {message}")
+
+
+def test_test_inputs_are_checked_too() -> None:
+    xs, ys = rows(5)
+    refused(online(), with_tests((xs[:, :2], ys)), "the test set of task 0 cannot be used: ")
+
+
+def test_accuracy_is_that_of_the_predictions() -> None:
+    learner, (xs, ys) = online(), rows(20)
+    right = (learner.predict(xs) == ys).double().mean().item()
+    assert learner.accuracy(xs, ys) == 100 * right
+    with pytest.raises(mr.InputError, match="undefined for regression"):
+        mr.Online(mr.networks.mlp(4, (3,), 1), regression=True).accuracy(torch.zeros(2, 4), [0, 1])
+
+
+def test_going_on_with_other_task_ids_or_test_sets_is_refused(tmp_path: Path) -> None:
+    path, (xs, ys) = tmp_path / "run.ckpt", rows(10)
+    tests = [(xs[:5], ys[:5]), (xs[5:], ys[5:])]
+    mr.run(online(), mr.OwnStream.from_tensors(xs, ys, [0] * 5 + [1] * 5, tests), checkpoint=path)
+    message = "does not fit: .*other task ids or test sets: use the same, or --fresh"
+    others = [([0] * 6 + [1] * 4, tests), ([0] * 5 + [1] * 5, tests[::-1])]
+    for ids, test in others:
+        refused(online(), mr.OwnStream.from_tensors(xs, ys, ids, test), message, checkpoint=path)
+    mr.run(online(), mr.OwnStream.from_tensors(xs, ys, [0] * 5 + [1] * 5, tests), checkpoint=path)
+
+
+NOT_RUNS: dict[str, tuple[dict[str, Any], str]] = {
+    "no learner": ({"learner": None}, "learner is None: use a learner"),
+    "a class": ({"learner": mr.Online}, "learner is .*: use a learner"),
+    "no stream": ({"stream": None}, "stream is None: use a stream"),
+    "a list": ({"stream": []}, "stream is a list: use a stream"),
+    "words": ({"full_matrix": "yes"}, "full_matrix='yes': use True or False"),
+    "a moment": ({"past": 3}, "past=3: use 'before' or 'after'"),
+    "alignment": ({"alignment": "some"}, "alignment='some': use a whole number"),
+    "a path": ({"checkpoint": 3}, "checkpoint is an int: use a path"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "message"), NOT_RUNS.values(), ids=NOT_RUNS.keys())
+def test_what_cannot_be_run_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(mr.InputError, match=message):
+        mr.run(**dict[str, Any](learner=online(), stream=rotations()) | wrong)

@@ -84,7 +84,7 @@ def test_the_seed_decides_and_the_global_generator_is_left_alone(make: Callable[
         (partial(omniglot_cnn, classes=(3, 0)), "classes=0: a network needs at least one output; use classes >= 1"),
         (partial(omniglot_cnn, classes=()), "classes=\\(\\): give the number of classes of each task"),
         (partial(omniglot_cnn, norm="layer"), "norm='layer': use one of 'group', 'batch', or None"),
-        (partial(omniglot_cnn, init="he"), "init='he': use one of 'glorot', 'torch'"),
+        (partial(omniglot_cnn, init="he"), "init='he': use 'glorot' or 'torch'"),
         (partial(omniglot_cnn, resolution=15), "resolution=15: the network halves images four times; use 16 or more"),
         (partial(nature_cnn, actions=0), "actions=0: a network needs at least one output; use actions >= 1"),
         (partial(nature_cnn, frames=0), "frames=0: an input has at least one frame; use frames >= 1"),

@@ -11,6 +11,7 @@ import pytest
 from small_runs import RECORD
 
 import metareplay as mr
+from metareplay._core.seal import sealed_json
 from metareplay.environments import Schedule
 from metareplay.errors import MetareplayError
 from metareplay.experiments.store import Records, pack, unpack
@@ -106,7 +107,7 @@ def test_files(tmp_path: Path) -> None:
         GameRecord.read(RECORD.write(tmp_path))
     with pytest.raises(MetareplayError, match="check the path"):
         GameRecord.read(tmp_path / "nowhere.json")
-    path.write_text(json.dumps(document | {"format": 2}))
+    path.write_bytes(sealed_json(document | {"format": 2}))
     with pytest.raises(MetareplayError, match="a record of format 2"):
         GameRecord.read(path)
     path.write_text("{}")

@@ -9,6 +9,8 @@ import pytest
 import torch
 from small_games import small_cnn
 
+from metareplay.bench.arcade import ArcadeBenchmark
+from metareplay.bench.frame import QUICK
 from metareplay.errors import InputError, NonFiniteError
 from metareplay.experiments import Experiment
 from metareplay.rl import GameExperiment, GameRecord
@@ -107,3 +109,11 @@ def test_what_it_cannot_take(tmp_path: Path) -> None:
     assert isinstance(record, GameRecord)
     with pytest.raises(InputError, match="only games"):
         ArcadeRunner("cpu").run([Experiment()], tmp_path)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--on fleet needs a CUDA GPU, and torch finds none: use --on threads"):
+        ArcadeRunner().run(GIVEN, tmp_path)
+    with pytest.raises(InputError, match="--on arcade needs a CUDA GPU"):
+        ArcadeBenchmark().run(QUICK, print)

@@ -76,3 +76,41 @@ def test_every_kind_of_engine_call_reads_through_gather(name: str, tmp_path: Pat
     for learner in (here, there):
         learner.observe_many(*examples())
     assert torch.equal(here.weights.theta, there.weights.theta)
+
+
+class FullColumn(DiskColumn):
+    """Refuses to write labels into the memory's slots from some time on."""
+
+    full = False
+
+    def copy(self, to: Tensor, source: Tensor) -> None:
+        if self.full:
+            raise OSError("the disk is full")
+        super().copy(to, source)
+
+
+class FullDisk(Disk):
+    def column(self, name: str, rows: int, like: Tensor) -> DiskColumn:
+        self.columns[name] = FullColumn(self.folder / f"{name}.bin", rows, like)
+        return self.columns[name]
+
+
+@pytest.mark.parametrize("engine", ["torch", "cpu"])
+def test_an_example_that_cannot_be_stored_is_undone(engine: str, tmp_path: Path) -> None:
+    disk = FullDisk(tmp_path)
+    learner = mer(engine, disk)
+    xs, ys, tasks = examples()
+    learner.observe_many(xs[:12], ys[:12], tasks[:12])
+    before = state(learner)
+    last = disk.columns["task"]  # the other columns have been written when it is its turn
+    assert isinstance(last, FullColumn)
+    last.full = True
+    with pytest.raises(mr.InputError, match=r"example \d+ of the stream could not be stored and was undone: the disk"):
+        learner.observe_many(xs[12:], ys[12:], tasks[12:])
+    for name, values in state(learner).items():
+        assert torch.equal(values, before[name]), name
+    last.full = False
+    learner.observe_many(xs[12:], ys[12:], tasks[12:])
+    again = mer(engine)
+    again.observe_many(xs, ys, tasks)
+    torch.testing.assert_close(learner.weights.theta, again.weights.theta, rtol=0, atol=0)

@@ -35,21 +35,23 @@ def forward(matrices: Tensor, inputs: Tensor, outputs: Tensor, *, relu: bool) ->
     _forward[grid](matrices, inputs, outputs, *strides, outs, columns, relu, OUTPUTS, INPUTS, num_warps=4)
 
 
-def backward(matrices: Tensor, inputs: Tensor, slope: Tensor, of_inputs: Tensor) -> None:
-    """Take an SGD step on a layer's weights and compute the gradient at what came before its ReLU.
+def backward(matrices: Tensor, into: Tensor, inputs: Tensor, slope: Tensor, of_inputs: Tensor) -> None:
+    """Subtract the gradient of a layer's weights, or write it, and compute that at what came before its ReLU.
 
     Args:
-        matrices: Weights and biases, of shape (networks, outputs, columns); they are changed.
+        matrices: Weights and biases, of shape (networks, outputs, columns).
+        into: Where to write the gradient of the weights; if these are the weights themselves, it is subtracted.
         inputs: What the forward pass got, of shape (networks, columns): not negative, because a ReLU made them.
-        slope: The gradient at the outputs, times the rate, of shape (networks, outputs).
+        slope: The gradient at the outputs, times the rate if it is to be subtracted, of shape (networks, outputs).
         of_inputs: Where to write the gradient at the inputs, of shape (networks, inputs), 0 where an input is 0.
     """
     runs, outs, columns = matrices.shape
-    strides = matrices.stride(0), inputs.stride(0), slope.stride(0), of_inputs.stride(0)
+    strides = matrices.stride(0), into.stride(0), inputs.stride(0), slope.stride(0), of_inputs.stride(0)
     grid = (triton.cdiv(columns, COLUMNS), runs)
     _backward[grid](
-        matrices, inputs, slope, of_inputs, *strides, outs, columns, of_inputs.shape[1], ROWS, COLUMNS, num_warps=4
-    )
+        matrices, into, inputs, slope, of_inputs, *strides, outs, columns, of_inputs.shape[1], into is matrices, ROWS,
+        COLUMNS, num_warps=4,
+    )  # fmt: skip
 
 
 @jit
@@ -85,16 +87,19 @@ def _forward(
 @jit
 def _backward(
     matrices: tl.tensor,
+    into: tl.tensor,
     inputs: tl.tensor,
     slope: tl.tensor,
     of_inputs: tl.tensor,
     by_matrices: tl.constexpr,
+    by_into: tl.constexpr,
     by_inputs: tl.constexpr,
     by_slope: tl.constexpr,
     by_of_inputs: tl.constexpr,
     outs: tl.constexpr,
     columns: tl.constexpr,
     count: tl.constexpr,
+    subtract: tl.constexpr,
     rows: tl.constexpr,
     few: tl.constexpr,
 ) -> None:
@@ -106,10 +111,13 @@ def _backward(
     for start in range(0, outs, rows):
         m = start + tl.arange(0, rows)
         delta = tl.load(slope + run * by_slope + m, mask=m < outs, other=0.0)
-        at = matrices + run * by_matrices + m[:, None] * columns + k[None, :]
+        at = m[:, None] * columns + k[None, :]
         inside = (m < outs)[:, None] & (k < columns)[None, :]
-        of = tl.load(at, mask=inside, other=0.0)
+        of = tl.load(matrices + run * by_matrices + at, mask=inside, other=0.0)
         total += of * delta[:, None]
-        tl.store(at, of - delta[:, None] * x[None, :], mask=inside)
+        change = delta[:, None] * x[None, :]
+        if subtract:
+            change = of - change
+        tl.store(into + run * by_into + at, change, mask=inside)
     found = tl.where(x > 0.0, tl.sum(total, axis=0), 0.0)
     tl.store(of_inputs + run * by_of_inputs + k, found, mask=k < count)

@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from metareplay._core.archive import part, read_archive, write_archive
-from metareplay.engines.cuda.q_nets import Shape
+from metareplay._core.interrupts import HeldBack
+from metareplay.engines.cuda.q_shape import Shape
 from metareplay.environments.environment import GameEnv
 from metareplay.environments.kernels import LENGTH
 from metareplay.environments.scheduled import ScheduledEnv, schedules
@@ -90,7 +91,11 @@ class Arcade:
 
     Args:
         works: What the agents are trained on, as `GameExperiment.start` makes it, for which `obstacle` finds nothing.
-        device: Where the networks live. On a CPU this gives the same results, slowly.
+        device: Where the networks live. On a CPU this gives the same results up to rounding, slowly.
+
+    Attributes:
+        whole: Whether every agent is between two frames. Ctrl-C is held back until that is so; only a second one
+            comes at once, and then nothing can be saved.
     """
 
     def __init__(self, works: Sequence[Training], device: torch.device | str = "cuda") -> None:
@@ -109,7 +114,7 @@ class Arcade:
         assert shape is not None, "`obstacle` has looked"
         self.seen, self.frames = 0, frames
         self.team = Team(self.agents, shape, self.device)
-        self.finite = [True] * runs
+        self.finite, self.whole = [True] * runs, True
         self._entry, self._shades = game.game.difficulty_entry, game.game.greys()
         self._states, self._now, self._used = (
             np.zeros((runs, LENGTH)), np.zeros((runs, stack), np.int64), np.ones(runs, np.int64),
@@ -200,6 +205,14 @@ class Arcade:
             frames: How many.
         """
         start = time.perf_counter()
+        self.whole = False
+        with HeldBack():
+            self._play(frames)
+            self.whole = True
+        self._seconds["learn"] += time.perf_counter() - start
+
+    def _play(self, frames: int) -> None:
+        """Play some frames, all of them or, after a second Ctrl-C, some of them."""
         while not self._screens.has_room(int(self._used.max()) + 2 * frames):
             self._screens.enlarge()
             self._graphs.clear()  # they know the old place
@@ -213,7 +226,6 @@ class Arcade:
             self.seen += 1
             self._refresh(arrays["ends"][:, 0])
         self.finite = [before and now for before, now in zip(self.finite, self.team.finite(), strict=True)]
-        self._seconds["learn"] += time.perf_counter() - start
 
     def _draw(self, frames: int) -> tuple[Array, Array]:
         """Draw random actions and batches for the next frames of every agent."""
@@ -252,15 +264,12 @@ class Arcade:
 
     def _evaluate(self) -> None:
         start = time.perf_counter()
-        for measured, scores in zip(self._measured, self._exam.scores(self._pool, self._cores), strict=True):
-            measured.append(scores)
-        self._at.append(self.seen)
+        found = self._exam.scores(self._pool, self._cores)
+        with HeldBack():
+            for measured, scores in zip(self._measured, found, strict=True):
+                measured.append(scores)
+            self._at.append(self.seen)
         self._seconds["evaluate"] += time.perf_counter() - start
-
-    @property
-    def measured(self) -> list[list[Scores]]:
-        """For each agent its scores in each evaluation so far."""
-        return self._measured
 
     def record(self, run: int) -> GameRecord:
         """Put an agent's weights into its model, and return the record.

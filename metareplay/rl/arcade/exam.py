@@ -42,12 +42,12 @@ class Exam:
         self._new = torch.zeros((runs, count, *size), dtype=torch.uint8, device=device)
         self._seen = torch.zeros((runs, count, stack, *size), dtype=torch.uint8, device=device)
         self._actions = torch.zeros((runs, count), dtype=torch.int64, device=device)
-        room = team.nets.room(count)
+        by = team.nets.passes(count)
 
         def act() -> None:
             self._seen[:, :, :-1] = self._seen[:, :, 1:].clone()
             self._seen[:, :, -1] = self._new
-            self._actions.copy_(team.best(self._seen, room))
+            self._actions.copy_(team.best(self._seen, by))
 
         self._act: Callable[[], Any] = captured(act, device, lambda: None)
 

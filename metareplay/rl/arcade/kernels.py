@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from metareplay._core.numba_private import cached_njit, source_stamp
 from metareplay.engines.cpu.q_steps import OPTIONS
 from metareplay.environments import play
-from metareplay.rl import compiled as one_agent
+from metareplay.rl.compiled import STAMP as OF_ONE_AGENT
 from metareplay.rl.compiled import Habits, fraction, place
 
 Array = NDArray[Any]
 Function = TypeVar("Function")
-STAMP = " ".join((one_agent.STAMP, source_stamp(Path(__file__).parent, ("kernels.py",))))
+STAMP = " ".join((OF_ONE_AGENT, source_stamp(Path(__file__).parent, ("kernels.py",))))
 GREEDY = -1  # in place of an action: the best one that the agent knows
 
 

@@ -7,7 +7,9 @@ from typing import Any, Final, final
 import torch
 from torch import Tensor
 
-from metareplay.engines.cuda.q_nets import QNets, Room, Shape, huber_slope
+from metareplay.engines.cuda.q_nets import QNets, huber_slope
+from metareplay.engines.cuda.q_passes import Pass
+from metareplay.engines.cuda.q_shape import Shape
 from metareplay.learners.dqn_mer import DQNMER
 from metareplay.learners.q_learner import QLearner
 
@@ -55,19 +57,18 @@ class Team:
         self._lines = {name: _column([getattr(one, name, 1.0) for one in agents], device) for name in ("beta", "gamma")}
         self._has_line = {name: any(getattr(one, name, 1.0) != 1 for one in agents) for name in ("beta", "gamma")}
         self._frame_start, self._batch_start = torch.zeros_like(self.target), torch.zeros_like(self.target)
-        self._one, self._many = self.nets.room(1), self.nets.room(self.k)
+        self._one, self._many = self.nets.passes(1), self.nets.passes(self.k)
         self._numbers = torch.arange(shape.actions, device=device)
 
-    def best(self, pictures: Tensor, room: Room | None = None) -> Tensor:
+    def best(self, pictures: Tensor, by: Pass | None = None) -> Tensor:
         """Return the actions with the greatest values, of shape (agents, batch).
 
         Args:
             pictures: What is observed: bytes of shape (agents, batch, stack, rows, columns).
-            room: Where intermediate results go; None for a batch of one.
+            by: The pass that computes the values; None for a batch of one.
         """
-        room = room or self._one
-        self.nets.take(pictures, room)
-        return self.nets.values(self.nets.theta, room).argmax(2)
+        by = by or self._one
+        return by.values(self.nets.matrices(self.nets.theta), by.take(pictures)).argmax(2)
 
     def learn(self, batches: Batches) -> None:
         """Learn one frame with every agent: Algorithm 8, or one step of DQN.
@@ -88,19 +89,18 @@ class Team:
 
     def _learn_batch(self, pictures: Tensor, actions: Tensor, rewards: Tensor, ends: Tensor) -> None:
         """Compute the targets; then take one step per row, or one on the mean loss of all."""
-        nets, room, size = self.nets, self._many, self.shape.convs[0].pixels
-        nets.take(pictures[:, :, 1:], room)
-        following = nets.values(self.target, room).amax(2)
+        nets, one, many = self.nets, self._one, self._many
+        following = many.values(nets.matrices(self.target), many.take(pictures[:, :, 1:])).amax(2)
         targets = torch.where(ends, rewards, rewards + self._discount * following)[:, :, None]
         chosen = (actions[:, :, None] == self._numbers).to(torch.float32)
-        nets.take(pictures[:, :, :-1], room)
+        matrices, pictures = nets.matrices(nets.theta), pictures[:, :, :-1]
         if self.together:
-            nets.step(huber_slope(nets.values(nets.theta, room), targets, chosen / self.k), room)
+            first = many.take(pictures)
+            nets.step(many, huber_slope(many.values(matrices, first), targets, chosen / self.k), first)
             return
-        for j in range(self.k):
-            first, at = room.patches[0][:, :, j * size : (j + 1) * size], slice(j, j + 1)
-            values = nets.values(nets.theta, self._one, first)
-            nets.step(huber_slope(values, targets[:, at], chosen[:, at]), self._one, first)
+        for j, first in enumerate(one.rows(pictures)):
+            values, at = one.values(matrices, first), slice(j, j + 1)
+            nets.step(one, huber_slope(values, targets[:, at], chosen[:, at]), first)
 
     def _draw_line(self, name: str, start: Tensor) -> None:
         if self._has_line[name]:

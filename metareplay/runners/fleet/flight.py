@@ -189,4 +189,4 @@ def _load(path: Path) -> State:
 
 
 def _damaged(path: Path) -> MetareplayError:
-    return MetareplayError(f"{path} is damaged: delete it and start again")
+    return MetareplayError(f"{path} is damaged: delete it, or start again with --fresh")

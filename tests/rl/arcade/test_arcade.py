@@ -1,5 +1,6 @@
 """Agents side by side draw, see and learn what they do one by one."""
 
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -150,3 +151,28 @@ def test_one_shape_only() -> None:
     one, other = experiments()[0], replace(experiments()[0], frames=13)
     with pytest.raises(InputError, match="must have the same shape"):
         arcade_of([one, other])
+
+
+def test_ctrl_c_comes_between_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, paths = experiments("mer"), [tmp_path / str(run) for run in range(3)]
+    wanted = arcade_of(given)
+    list(wanted.steps())
+    first, learned = arcade_of(given), 0
+    learn = first.team.learn
+
+    def pressed(batches: Any) -> None:
+        nonlocal learned
+        learn(batches)
+        learned += 1
+        if learned == 5:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(first.team, "learn", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        list(first.steps())
+    assert first.whole
+    first.save(paths)
+    second = arcade_of(given)
+    second.restore(paths)
+    list(second.steps())
+    assert [second.record(run).weights for run in range(3)] == [wanted.record(run).weights for run in range(3)]

@@ -1,0 +1,79 @@
+"""Torture the package and print a table of tries and failures; the exit code is 1 if there was a failure.
+
+python -m torture              minutes; writes results/torture.txt
+python -m torture --long       hours
+python -m torture --short      seconds
+python -m torture --only kill  only what has one of these words in its name; writes nothing
+"""
+
+import argparse
+import contextlib
+import logging
+import random
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+import metareplay as mr
+from torture.crowd import Crowd
+from torture.disk import Disk
+from torture.flips import Damage, Truncation
+from torture.fuzz import Fuzz
+from torture.interrupts import Interrupts
+from torture.kills import Kills
+from torture.trial import Torture
+
+OUT = Path(__file__).parent.parent / "results" / "torture.txt"
+KINDS: tuple[type[Torture], ...] = (Kills, Damage, Truncation, Interrupts, Fuzz, Disk, Crowd)
+SHOWN = 20  # failures of one kind to print
+
+
+def main() -> int:
+    """Read the options, torture, and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m torture", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--long", action="store_true", help="as many tries as fit into hours")
+    parser.add_argument("--short", action="store_true", help="as few tries as fit into seconds")
+    parser.add_argument("--only", nargs="*", default=[""], help="only what has one of these words in its name")
+    parser.add_argument("--tries", type=int, help="so many tries of each kind")
+    parser.add_argument("--seed", type=int, default=0, help="decides everything that is drawn")
+    given = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which the background of a shell ignores
+    torch.set_num_threads(1)  # processes are forked from this one
+    logging.disable(logging.WARNING)
+    size = "many" if given.long else "few" if given.short else "some"
+    lines = [f"metareplay {mr.__version__}, torch {torch.__version__}, seed {given.seed}", ""]
+    lines.append(f"{'what was tried':20} {'tries':>9} {'failures':>9} {'seconds':>9}")
+    print("\n".join(lines), flush=True)
+    failed = 0
+    for kind in KINDS:
+        if any(word in kind.name for word in given.only):
+            line, failures = _torture(kind(), given.tries or getattr(kind, size), given.seed)
+            failed += failures
+            lines.append(line)
+            print(line, flush=True)
+    lines.append("no failures" if not failed else f"{failed} failures")
+    print(lines[-1])
+    if given.only == [""] and not (given.short or given.tries):
+        OUT.write_text("\n".join(lines) + "\n")
+    return int(failed > 0)
+
+
+def _torture(kind: Torture, count: int, seed: int) -> tuple[str, int]:
+    """Make the tries of one kind; return the line of the table, and the number of failures."""
+    start, tries, failures = time.monotonic(), 0, 0
+    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
+        for one in kind.tries(count, random.Random(seed), Path(name)):
+            tries += 1
+            if one.wrong is not None:
+                failures += 1
+                if failures <= SHOWN:
+                    print(f"  FAILED {one.what}: {one.wrong}", flush=True)
+    return f"{kind.name:20} {tries:9,} {failures:9,} {time.monotonic() - start:9,.0f}", failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,232 @@
+"""Ctrl-C at every line: afterwards the learner is exactly before or after an example, and `seen` says which."""
+
+import random
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, ClassVar, final
+
+import metareplay as mr
+from torture.subjects import AGENTS, SUBJECTS, Agent, Make, differences, examples, play, state, stream
+from torture.trial import Torture, Try
+
+PACKAGE = str(Path(mr.__file__).parent)
+FROM, TO = 6, 14  # the examples during which Ctrl-C comes; they span two tasks
+
+
+@final
+class AtLine:
+    """Send Ctrl-C to this process at the n-th line of the package that is executed in a `with` block.
+
+    Args:
+        number: The number of the line, counted from 0; -1 to count lines only.
+
+    Attributes:
+        lines: How many lines were executed.
+    """
+
+    def __init__(self, number: int = -1) -> None:
+        self.number, self.lines, self.where = number, 0, ""
+
+    def _trace(self, frame: FrameType, event: str, _value: object) -> Any:
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        if event == "line":
+            if self.lines == self.number:
+                self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+                signal.raise_signal(signal.SIGINT)
+            self.lines += 1
+        return self._trace
+
+    def __enter__(self) -> "AtLine":
+        """Begin to count."""
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        sys.settrace(None)
+
+
+@final
+class Interrupts(Torture):
+    """Interrupt `observe_many`, `observe`, `save`, `load` and `run`, with every learner."""
+
+    name: ClassVar[str] = "Ctrl-C at a line"
+    few: ClassVar[int] = 20
+    some: ClassVar[int] = 2_000
+    many: ClassVar[int] = 1_000_000  # every line of everything
+
+    def tries(self, count: int, rng: random.Random, folder: Path) -> Iterator[Try]:
+        """Count the lines of every learner and method, and interrupt at as many of them as are wanted."""
+        methods = (_while_observing_many, _while_observing, _while_saving, _while_loading, _while_running)
+        pairs = [(name, make, method) for name, make in SUBJECTS.items() for method in methods]
+        share = max(1, count // len(pairs))
+        rng.shuffle(pairs)
+        for name, make, method in pairs[:count]:
+            work = method(make, folder / f"{name}.{method.__name__}")
+            whole = AtLine()
+            work(whole)
+            numbers = range(whole.lines)
+            for number in sorted(rng.sample(numbers, share)) if share < len(numbers) else numbers:
+                at = AtLine(number)
+                wrong = work(at)
+                yield Try(f"{name}: {method.__name__.strip('_')} at {at.where}", wrong)
+
+        share = max(1, count // 20)
+        for name, make_agent in list(AGENTS.items())[: max(1, count // 20)]:
+            play_on = _while_playing(make_agent)
+            whole = AtLine()
+            play_on(whole)
+            numbers = range(whole.lines)
+            for number in sorted(rng.sample(numbers, share)) if share < len(numbers) else numbers:
+                at = AtLine(number)
+                wrong = play_on(at)
+                yield Try(f"{name}: while playing at {at.where}", wrong)
+
+
+Work = Callable[[AtLine], str | None]
+
+
+def _while_playing(make: Agent) -> Work:
+    agent, states = make(), list[dict[str, Any]]()
+    for end in range(TO + 1):
+        play(agent, end)
+        states.append(state(agent))
+
+    def work(at: AtLine) -> str | None:
+        agent = make()
+        play(agent, FROM)
+        came = _interrupted(at, lambda: play(agent, TO))
+        if at.number >= 0 and not came:
+            return "Ctrl-C got lost"
+        wrong = differences(state(agent), states[agent.seen])
+        if wrong is not None:
+            return f"after {agent.seen} transitions {wrong}"
+        play(agent, TO)
+        return differences(state(agent), states[TO])
+
+    return work
+
+
+def _observed(make: Make, count: int) -> mr.Learner:
+    """Make a learner that has learned the first examples."""
+    learner = make()
+    xs, ys, tasks = (part[:count] for part in examples())
+    learner.observe_many(xs, ys, tasks)
+    return learner
+
+
+def _states(make: Make) -> list[dict[str, Any]]:
+    """Return the state after each number of examples."""
+    learner = make()
+    found = [state(learner)]
+    for x, y, task in zip(*examples(), strict=True):
+        learner.observe(x, int(y), int(task))
+        found.append(state(learner))
+    return found
+
+
+def _interrupted(at: AtLine, work: Callable[[], object]) -> bool:
+    """Do some work; return whether it was interrupted. The handler of Ctrl-C must be what it was before."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with at:
+            work()
+        return False
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+        signal.signal(signal.SIGINT, before)
+
+
+def _go_on(learner: mr.Learner, states: list[dict[str, Any]], end: int) -> str | None:
+    """Compare a learner with what it must be after so many examples, then teach it the others, and compare again."""
+    here = differences(state(learner), states[learner.seen])
+    if here is not None:
+        return f"after {learner.seen} examples {here}"
+    xs, ys, tasks = (part[learner.seen : end] for part in examples())
+    if len(xs):
+        learner.observe_many(xs, ys, tasks)
+    return differences(state(learner), states[end])
+
+
+def _while_observing_many(make: Make, _path: Path) -> Work:
+    states = _states(make)
+
+    def work(at: AtLine) -> str | None:
+        learner = _observed(make, FROM)
+        xs, ys, tasks = (part[FROM:TO] for part in examples())
+        handler = signal.getsignal(signal.SIGINT)
+        came = _interrupted(at, lambda: learner.observe_many(xs, ys, tasks))
+        if signal.getsignal(signal.SIGINT) is not handler:
+            return "the handler of Ctrl-C has changed"
+        if at.number >= 0 and not came:
+            return "Ctrl-C got lost"
+        return _go_on(learner, states, TO)
+
+    return work
+
+
+def _while_observing(make: Make, _path: Path) -> Work:
+    states = _states(make)
+
+    def work(at: AtLine) -> str | None:
+        learner = _observed(make, FROM)
+        xs, ys, tasks = examples()
+        came = _interrupted(at, lambda: learner.observe(xs[FROM], int(ys[FROM]), int(tasks[FROM])))
+        return "Ctrl-C got lost" if at.number >= 0 and not came else _go_on(learner, states, TO)
+
+    return work
+
+
+def _while_saving(make: Make, path: Path) -> Work:
+    earlier, later = _observed(make, FROM), _observed(make, TO)
+    states = [state(earlier), state(later)]
+
+    def work(at: AtLine) -> str | None:
+        earlier.save(path)
+        _interrupted(at, lambda: later.save(path))
+        found = mr.load(path, make().model)
+        wrong = differences(state(later), states[1])
+        if wrong is not None:
+            return f"the learner has changed: {wrong}"
+        return None if any(differences(state(found), one) is None for one in states) else "the file is wrong"
+
+    return work
+
+
+def _while_loading(make: Make, path: Path) -> Work:
+    _observed(make, TO).save(path)
+    before, after = (
+        {k: v.clone() for k, v in m.state_dict().items()} for m in (make().model, _observed(make, TO).model)
+    )
+
+    def work(at: AtLine) -> str | None:
+        model = make().model
+        _interrupted(at, lambda: mr.load(path, model))
+        now = model.state_dict()
+        same = any(all(bool((now[name] == one[name]).all()) for name in one) for one in (before, after))
+        return None if same else "the model is neither as it was nor as it was saved"
+
+    return work
+
+
+def _while_running(make: Make, path: Path) -> Work:
+    states, undisturbed = _states(make), mr.run(make(), stream())
+
+    def work(at: AtLine) -> str | None:
+        path.unlink(missing_ok=True)
+        learner = make()
+        _interrupted(at, lambda: mr.run(learner, stream(), checkpoint=path))
+        wrong = differences(state(learner), states[learner.seen])
+        if wrong is not None:
+            return f"after {learner.seen} examples {wrong}"
+        again = mr.run(make(), stream(), checkpoint=path)
+        same = again.weights == undisturbed.weights and again.to_json()["accuracy"] == undisturbed.to_json()["accuracy"]
+        return None if same else "the run that went on ended with other numbers"
+
+    return work
