@@ -128,10 +128,7 @@ def _dual(products: Reals, dots: Reals) -> Reals:
     norms = np.sqrt(products.diagonal())
     there = norms > 0
     norms = norms[there]
-    scaled = torch.from_numpy(products[there][:, there] / norms[:, np.newaxis] / norms)
-    # Torch's, because NumPy's shares even this small problem among all cores: on a busy machine it took 33 ms for 60
-    # tasks instead of 1.
-    values, vectors = (part.numpy() for part in torch.linalg.eigh(scaled))
+    values, vectors = np.linalg.eigh(products[there][:, there] / norms[:, np.newaxis] / norms)
     kept = values > 1e-12 * len(values)
     roots, directions = np.sqrt(values[kept]), vectors[:, kept].T
     r = roots[:, np.newaxis] * directions
