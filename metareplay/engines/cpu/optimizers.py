@@ -99,11 +99,12 @@ class CompiledOptimizer:
             steps: How many steps have been taken.
         """
         kept, parameter = self._kept(), self._parameter
-        if self.kind != "momentum":
-            kept.setdefault("step", torch.tensor(0.0)).fill_(steps)
-        for name in self.names:
-            if name is not None and kept.get(name) is None:
-                kept[name] = torch.zeros_like(parameter, requires_grad=False)
+        with torch.inference_mode(False):  # tensors made in inference mode cannot be changed outside of it
+            if self.kind != "momentum":
+                kept.setdefault("step", torch.tensor(0.0)).fill_(steps)
+            for name in self.names:
+                if name is not None and kept.get(name) is None:
+                    kept[name] = torch.zeros_like(parameter, requires_grad=False)
         if kept:
             self.optimizer.state[parameter] = kept
         return self.moments()
