@@ -1,30 +1,28 @@
 """The compiled engine: MLPs on the CPU, a whole plan in one call that needs neither Python nor the GIL."""
 
-import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from metareplay._core.draws import Ints
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay._core.weights import Weights
-from metareplay.engines.chain import Chain, LossKind
+from metareplay.engines.chain import Chain
+from metareplay.engines.cpu.compiling import compiling
+from metareplay.engines.cpu.losses import Reals, loss_number, loss_obstacle, shares_of
 from metareplay.engines.cpu.optimizers import CompiledOptimizer
+from metareplay.engines.cpu.trial import OTHER_GRADIENTS, agrees, rows_to_try
 from metareplay.engines.engine import Engine, Gradients, Outcome
 from metareplay.engines.inputs import as_input, scale_of
 from metareplay.engines.objective import Objective, QuadraticPenalty, Supervised
 from metareplay.engines.torch_engine import TorchEngine, in_range
 from metareplay.networks import TaskModule
 
-Reals = NDArray[np.float64]
-logger = logging.getLogger("metareplay")
 WORTHWHILE = 100  # inputs; for fewer it does not pay to copy the weights into the kernel
 
 
@@ -36,26 +34,16 @@ class CpuEngine(Engine):
         weights: The model's weights, on the CPU.
         chains: The layers that the examples of each task go through, or a single chain for all.
         plain: The engine that takes over where the kernel does not serve.
+        traced: Whether the chain was found by watching a call, so that the first rows must show that it is right.
     """
 
-    def __init__(self, weights: Weights, chains: list[Chain], plain: TorchEngine) -> None:
-        self.weights, self.chains = weights, chains
+    def __init__(self, weights: Weights, chains: list[Chain], plain: TorchEngine, traced: bool = False) -> None:
+        self.weights, self.chains, self._untried = weights, chains, traced
         self.name = "cpu"
         self._plain = plain
         self._stepping = TorchEngine(weights, plain.draws, plain.optimizer, self._differentiate)
         self._lock = threading.RLock()  # a prediction in another thread waits for the example being learned
         self._kernels: dict[tuple[int, ...], _Kernel] = {}  # by the widths of the layers
-
-    @staticmethod
-    def obstacle(weights: Weights, objective: Objective) -> str | None:
-        """Say what the kernel would need that a model or an objective does not have; None if it can learn them."""
-        if Chain.by_task(weights.module) is None:
-            return "a chain of Linear and ReLU layers, all trained"
-        if weights.device.type != "cpu" or weights.dtype not in (torch.float32, torch.float64):
-            return "float32 or float64 weights on the CPU"
-        if not isinstance(objective, Supervised):
-            return "a supervised objective"
-        return None if _kind(objective) else "cross-entropy for labels, squared or Huber error for real targets"
 
     def execute(self, plan: Plan, table: Table, objective: Objective) -> Outcome:
         """Learn at full speed first; if an example failed, start again and go carefully, up to that example.
@@ -99,14 +87,14 @@ class CpuEngine(Engine):
             if not self._fits(table, objective, vectors=True) or not isinstance(objective, Supervised):
                 return self._plain.gradients(table, groups, objective, example)
             ends = np.cumsum([0, *(len(group) for group in groups)])
-            return self._gradients(table, rows, _shares(table, rows, ends, by_task=False), ends, objective)
+            return self._gradients(table, rows, shares_of(table, rows, ends, by_task=False), ends, objective)
 
     def _differentiate(self, table: Table, rows: Ints, objective: Objective) -> None:
         """Put the gradient of a batch's loss into weights.gradient."""
         if not isinstance(objective, Supervised):
             raise TypeError(type(objective))  # `execute` has looked
         ends = np.array([0, len(rows)])
-        found = self._gradients(table, rows, _shares(table, rows, ends, objective.by_task), ends, objective)
+        found = self._gradients(table, rows, shares_of(table, rows, ends, objective.by_task), ends, objective)
         self.weights.gradient.copy_(found.each()[0])
 
     def _gradients(
@@ -144,11 +132,20 @@ class CpuEngine(Engine):
         those of learners without a memory are, and vectors of the size of all weights have no place. None of this
         depends on what was drawn: pieces of any size, and a learner that was loaded, give the same weights.
         """
-        one_part = not self._apart or (not vectors and table.capacity == 0)
-        known = isinstance(objective, Supervised) and _kind(objective) is not None
-        if not one_part or not known or not self.chains[0].takes(table.shape("x")):
+        if self.name != "cpu":
+            return False
+        missing = loss_obstacle(objective)
+        if self._apart and (vectors or table.capacity > 0):
+            missing = "one part for all tasks, or a learner without a memory and with plain SGD"
+        elif not self.chains[0].takes(table.shape("x")):
+            missing = "inputs that are vectors to the first layer"
+        elif self._untried and isinstance(objective, Supervised) and len(rows_to_try(table)):
+            self._untried = False
+            missing = missing or (None if agrees(self, self._plain, table, objective) else OTHER_GRADIENTS)
+        if missing is not None:
             self.name = self._plain.name
-        return self.name == "cpu"
+            self.reason = self._plain.reason = f"the compiled engine needs {missing}"
+        return missing is None
 
     @property
     def _apart(self) -> bool:
@@ -220,7 +217,7 @@ class _Kernel:
         if plan.together and (size := int(np.diff(plan.ends).max())) > self._room.size:
             self._room = self._packed.make_batch(self._net, size)
         self._take_weights(chain)
-        with self._compiling(plan.together, objective.penalty is not None):
+        with compiling(self._ran, plan.together, objective.penalty is not None):
             return self._code.run_plan(
                 self._net,
                 self._table,
@@ -240,7 +237,7 @@ class _Kernel:
         self._take_weights(chain)
         self._take_moments(chain, optimizer)
         no_pull = self._packed.PullRows(self._number(0), self._net.rows, self._net.rows)
-        with self._compiling(True, True, True):
+        with compiling(self._ran, True, True, True):
             return self._by_optimizer.run_plan(
                 self._net,
                 self._table,
@@ -291,7 +288,7 @@ class _Kernel:
             self._found = self._packed.aligned((count * size, self._found.shape[1]), self._dtype)
         self._take_weights(chain)
         found = self._found[: count * size]
-        with self._compiling():
+        with compiling(self._ran):
             if not self._groups.group_gradients(
                 self._net,
                 self._table,
@@ -313,7 +310,7 @@ class _Kernel:
         self._take_weights(chain)
         found = np.empty((len(xs), self._widths[-1]), self._dtype)
         one_row = self._packed.sparse_rows(1, self._widths[0], self._dtype)
-        with self._compiling():
+        with compiling(self._ran):
             self._code.outputs(self._net, xs.contiguous().numpy(), scale_of(xs), one_row, found)
         return torch.from_numpy(found)
 
@@ -351,20 +348,6 @@ class _Kernel:
         """Copy the net's weights into the module's."""
         self._packed.get_weights(self._net, self._net.rows, _arrays(chain))
 
-    @contextmanager
-    def _compiling(self, *kind: bool) -> Iterator[None]:
-        """Log a remark if this kind of work takes long the first time: it is compiled for this CPU, once."""
-        remark = "compiling the CPU engine for this machine and this kind of learner, once (up to 20 seconds)"
-        timer = threading.Timer(2.0, logger.warning, [remark])
-        timer.daemon = True
-        if kind not in self._ran:
-            timer.start()
-        self._ran.add(kind)
-        try:
-            yield
-        finally:
-            timer.cancel()
-
     def clear(self) -> None:
         """Start with an empty net, so that nothing that is not finite is left in it."""
         self._net = self._packed.make_net(self._widths, self._dtype)
@@ -390,7 +373,7 @@ class _Kernel:
             self._copied[stale] = table.writes[stale]
 
     def _steps(self, plan: Plan, table: Table, by_task: bool) -> Any:
-        shares = _shares(table, plan.rows, plan.ends, by_task) if plan.together else np.ones(len(plan.rows))
+        shares = shares_of(table, plan.rows, plan.ends, by_task) if plan.together else np.ones(len(plan.rows))
         return self._packed.Steps(plan.rows, plan.ends, shares.astype(self._dtype), plan.s, plan.incoming)
 
     def _rates(self, plan: Plan, clip: float | None) -> Any:
@@ -402,16 +385,7 @@ class _Kernel:
         return self._packed.KernelRates(memory, current, number(within), number(across), most)
 
     def _targets(self, objective: Supervised) -> Any:
-        layout = self._packed
-        losses = {
-            LossKind.CROSS_ENTROPY: layout.CROSS_ENTROPY,
-            LossKind.SQUARED_ERROR: layout.SQUARED_ERROR,
-            LossKind.HUBER: layout.HUBER,
-        }
-        kind = _kind(objective)
-        if kind is None:
-            raise TypeError(objective)  # the engine has looked
-        return layout.Targets(losses[kind], self._labels, self._values)
+        return self._packed.Targets(loss_number(objective), self._labels, self._values)
 
     def _penalty_rows(self, chain: Chain, penalty: QuadraticPenalty | None) -> Any:
         """Lay out a penalty like the net's rows, once per penalty."""
@@ -424,24 +398,6 @@ class _Kernel:
             self._packed.put_weights(self._net, part, _parts(chain, vector))
         self._penalty = penalty, self._packed.PullRows(self._number(2 * penalty.strength), *rows)
         return self._penalty[1]
-
-
-def _kind(objective: Supervised) -> LossKind | None:
-    """Return which of the kernel's losses an objective has; None for any other, or where the targets do not fit it."""
-    kind = LossKind.of(objective.criterion)
-    return None if kind is None or (kind is LossKind.CROSS_ENTROPY) == objective.regression else kind
-
-
-def _shares(table: Table, rows: Ints, ends: Ints, by_task: bool) -> Reals:
-    """Weigh each row's loss in its batch: by 1 / the batch's size, or by 1 / the number of its rows with this task."""
-    sizes = np.diff(ends)
-    if not by_task:
-        return np.repeat(1 / sizes, sizes)
-    _, tasks = np.unique(table.tasks(rows).numpy(), return_inverse=True)
-    groups = np.repeat(np.arange(len(sizes)), sizes) * (len(rows) + 1) + tasks
-    _, which, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    shares: Reals = 1 / counts[which]
-    return shares
 
 
 @final

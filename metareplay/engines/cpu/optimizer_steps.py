@@ -5,7 +5,7 @@ steps.py. A step on a single row takes its gradient x d' as it goes along: in ea
 times the vector d. The gradient of a batch is computed by groups.py first. The formulas are those of torch.optim.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -40,6 +40,14 @@ from metareplay.engines.cpu.simd import (
 from metareplay.engines.cpu.steps import all_finite, clipped, copy, differentiate, fill, gradient_square, reptile
 
 ADAM, RMSPROP, MOMENTUM = range(3)
+
+
+class Weighted(Protocol):
+    """Be a net of any kind, whose weights are `rows`."""
+
+    @property
+    def rows(self) -> Array:
+        """The weights."""
 
 
 class Rule(NamedTuple):
@@ -92,7 +100,7 @@ def make_moments(net: Net) -> Moments:
 
 
 @inlined
-def adam_row(net: Net, rule: Rule, now: Scaled, moments: Moments, p: Index, width: Index, some: Any) -> None:
+def adam_row(net: Weighted, rule: Rule, now: Scaled, moments: Moments, p: Index, width: Index, some: Any) -> None:
     """Take Adam's step in row p of the net's rows."""
     gradient, q, scale = some
     number = net.rows.dtype.type
@@ -114,7 +122,7 @@ def adam_row(net: Net, rule: Rule, now: Scaled, moments: Moments, p: Index, widt
 
 
 @inlined
-def rmsprop_row(net: Net, rule: Rule, now: Scaled, moments: Moments, p: Index, width: Index, some: Any) -> None:
+def rmsprop_row(net: Weighted, rule: Rule, now: Scaled, moments: Moments, p: Index, width: Index, some: Any) -> None:
     """Take RMSProp's step in row p of the net's rows."""
     gradient, q, scale = some
     number = net.rows.dtype.type
@@ -140,7 +148,7 @@ def rmsprop_row(net: Net, rule: Rule, now: Scaled, moments: Moments, p: Index, w
 
 
 @inlined
-def momentum_row(net: Net, rule: Rule, now: Scaled, moments: Moments, p: Index, width: Index, some: Any) -> None:
+def momentum_row(net: Weighted, rule: Rule, now: Scaled, moments: Moments, p: Index, width: Index, some: Any) -> None:
     """Take the step of SGD with momentum or weight decay in row p of the net's rows."""
     gradient, q, scale = some
     number = net.rows.dtype.type
@@ -157,7 +165,7 @@ def momentum_row(net: Net, rule: Rule, now: Scaled, moments: Moments, p: Index, 
 
 
 @inlined
-def step_row(net: Net, rule: Rule, now: Scaled, moments: Moments, p: Index, width: Index, some: Any) -> None:
+def step_row(net: Weighted, rule: Rule, now: Scaled, moments: Moments, p: Index, width: Index, some: Any) -> None:
     """Take a step in row p of the net's rows; with some = (matrix, row, scale), its gradient is scale * matrix[row]."""
     if rule.kind == ADAM:
         adam_row(net, rule, now, moments, p, width, some)
@@ -171,7 +179,7 @@ def step_row(net: Net, rule: Rule, now: Scaled, moments: Moments, p: Index, widt
 
 
 @compiled
-def begin_step(net: Net, rule: Rule, moments: Moments) -> Scaled:
+def begin_step(net: Weighted, rule: Rule, moments: Moments) -> Scaled:
     """Count a step and return its numbers."""
     # The moments of weights that no longer have a gradient shrink for ever. They would become denormal numbers, with
     # which many CPUs are a hundred times slower, so the smallest are set to 0. Such a moment moves a weight by less
@@ -274,7 +282,7 @@ def square(net: Net, gradient: Array) -> Any:
 
 
 @compiled
-def moments_finite(net: Net, moments: Moments) -> bool:
+def moments_finite(net: Weighted, moments: Moments) -> bool:
     """Return whether every moment is finite: then 0 * m is 0, otherwise NaN."""
     zero = net.rows.dtype.type(0)
     size = zero
