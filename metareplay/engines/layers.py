@@ -108,7 +108,7 @@ class Layers:
         _check_parts(module)
         parameters = list(module.parameters())
         widths = [p.shape[-1] for p in parameters if p.dim() == 2] + [p.shape[0] for p in parameters if p.dim() == 1]
-        refused = NotAChainError("a model with Linear layers")
+        refused = NotAChainError("a model that takes vectors and has Linear layers")
         for width in dict.fromkeys(widths):  # one of them takes the inputs
             try:
                 alone, many = (_recorded(module, torch.zeros(n, width).to(parameters[0])) for n in (1, 3))

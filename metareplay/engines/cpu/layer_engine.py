@@ -1,7 +1,7 @@
 """The compiled engine for chains of any known layers, such as Tanh, GELU, LayerNorm and Dropout."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any, final
 
@@ -22,7 +22,7 @@ from metareplay.engines.engine import Engine, Gradients, Outcome
 from metareplay.engines.inputs import as_input
 from metareplay.engines.layers import Kind, Layer, Layers
 from metareplay.engines.objective import Objective, QuadraticPenalty, Supervised
-from metareplay.engines.torch_engine import FlatGradients, Randomness, TorchEngine, few_threads, own_randomness
+from metareplay.engines.torch_engine import FlatGradients, TorchEngine
 
 MASK_NUMBERS = 2**22  # of Dropout's masks that are drawn at a time, at most, unless one example needs more
 
@@ -168,7 +168,7 @@ class _LayerKernel:
         self._frozen = [p for p in parameters if not p.requires_grad]
         drops = [layer for layer in layers.each if _drops(layer)]
         widths, kept = tuple(layer.outputs for layer in drops), tuple(1 - layer.option for layer in drops)
-        self._masks = MaskMaker(widths, kept, weights.dtype)
+        self._masks, self._source = MaskMaker(widths, kept, weights.dtype), torch.Generator()
         self._net = self._make_net()
         self._moments = optimizer_steps.make_moments(self._net)
         self._xs = np.zeros((0, layers.inputs), self._dtype)
@@ -249,11 +249,7 @@ class _LayerKernel:
         words = self._draws.words(Purpose.MODULE, plan.first, len(plan))
         seeds = dict(zip(plan.ends[:: plan.s].tolist(), words, strict=False))
         passes = pairwise(plan.ends.tolist() if plan.together else range(len(plan.rows) + 1))
-        return self._drawn(len(plan.rows), passes, seeds)
-
-    def _drawn(self, rows: int, passes: Iterable[tuple[int, int]], seeds: dict[int, int]) -> Any:
-        with few_threads(self._weights), own_randomness(self._weights.device) as source:
-            return self._masks.draw(rows, passes, seeds, source).numpy()
+        return self._masks.draw(len(plan.rows), passes, seeds, self._source).numpy()
 
     def gradients(
         self, table: Table, rows: Ints, shares: Reals, ends: Ints, objective: Supervised, seed: int | None
@@ -264,11 +260,8 @@ class _LayerKernel:
         """
         self._take_rows(table, rows)
         self._take_weights()
-        passes = pairwise(ends.tolist())
-        if seed is not None:
-            masks = self._drawn(len(rows), passes, {0: seed})
-        else:
-            masks = self._masks.draw(len(rows), passes, {}, Randomness(self._weights.device)).numpy()
+        source, seeds = (torch.default_generator, {}) if seed is None else (self._source, {0: seed})
+        masks = self._masks.draw(len(rows), pairwise(ends.tolist()), seeds, source).numpy()
         found = self._packed.aligned((len(ends) - 1, self._net.trained), self._dtype)
         with compiling(self._ran, False):
             fine = self._code.gradients(

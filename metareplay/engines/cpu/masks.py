@@ -9,8 +9,6 @@ from typing import final
 import torch
 from torch import Tensor
 
-from metareplay.engines.torch_engine import Randomness, own_randomness
-
 
 @final
 @dataclass(frozen=True)
@@ -36,28 +34,30 @@ class MaskMaker:
         return sum(self.widths)
 
     @torch.inference_mode()
-    def draw(self, rows: int, passes: Iterable[tuple[int, int]], seeds: dict[int, int], source: Randomness) -> Tensor:
+    def draw(
+        self, rows: int, passes: Iterable[tuple[int, int]], seeds: dict[int, int], source: torch.Generator
+    ) -> Tensor:
         """Draw the masks of all inputs: pass after pass, and in each of them layer after layer.
 
         Args:
             rows: How many inputs there are.
             passes: The first input of each forward pass, and the first that is no longer in it.
             seeds: For inputs with which the generator starts from a seed, that seed.
-            source: Torch's generator.
+            source: Where draws come from; a generator of one's own draws what torch's default generator would.
         """
         found, each = torch.empty(rows * self.numbers_per_row, dtype=self.dtype), self.numbers_per_row
         if len(set(self.kept)) == 1 and draws_follow_one_another():  # then one call draws what many calls would
             for start, end in pairwise(sorted({0, *seeds, rows})):
                 if start in seeds:
-                    source.seed(seeds[start])
-                found[start * each : end * each].bernoulli_(self.kept[0])
+                    source.manual_seed(seeds[start])
+                found[start * each : end * each].bernoulli_(self.kept[0], generator=source)
             return found
         for start, end in passes:
             if start in seeds:
-                source.seed(seeds[start])
+                source.manual_seed(seeds[start])
             at = start * each
             for width, kept in zip(self.widths, self.kept, strict=True):
-                found[at : at + (end - start) * width].bernoulli_(kept)
+                found[at : at + (end - start) * width].bernoulli_(kept, generator=source)
                 at += (end - start) * width
         return found
 
@@ -65,9 +65,9 @@ class MaskMaker:
 @cache
 def draws_follow_one_another() -> bool:
     """Return whether two calls of `bernoulli_` draw what one call would for both; it depends on the CPU's maker."""
-    with own_randomness(torch.device("cpu")) as source:
-        source.seed(0)
-        whole = torch.empty(1000).bernoulli_(0.7)
-        source.seed(0)
-        parts = [torch.empty(size).bernoulli_(0.7) for size in (3, 50, 900, 47)]
+    source = torch.Generator()
+    source.manual_seed(0)
+    whole = torch.empty(1000).bernoulli_(0.7, generator=source)
+    source.manual_seed(0)
+    parts = [torch.empty(size).bernoulli_(0.7, generator=source) for size in (3, 50, 900, 47)]
     return torch.equal(whole, torch.cat(parts))

@@ -37,9 +37,11 @@ def agrees(compiled: Engine, plain: TorchEngine, table: Table, objective: Superv
     some, objective, example = rows_to_try(table), replace(objective, by_task=False), 0
     groups = [some, *some[:, None]]
     modes = [(part, part.training) for part in plain.weights.module.modules()]
-    expected = plain.gradients(table, groups, objective, example).each()
-    for part, training in modes:
-        part.training = training
+    try:
+        expected = plain.gradients(table, groups, objective, example).each()
+    finally:
+        for part, training in modes:
+            part.training = training
     found = compiled.gradients(table, groups, objective, example).each()
     if not torch.isfinite(expected).all() or not torch.isfinite(found).all():
         return True  # such an example cannot be learned by either, and says nothing about the others
