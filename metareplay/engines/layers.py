@@ -1,9 +1,10 @@
 """Chains of layers of many kinds, also inside a user's own class: which modules are one, found by watching a call."""
 
+import copy
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, final
 
@@ -14,7 +15,6 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from metareplay.engines.chain import Chain, hooked
-from metareplay.engines.modes import evaluating
 from metareplay.engines.torch_engine import own_randomness
 from metareplay.errors import MetareplayError
 from metareplay.networks import TaskModule
@@ -81,14 +81,15 @@ class Layers:
     flattens: bool
 
     @staticmethod
-    def of(module: nn.Module) -> "Layers":
+    def of(module: nn.Module, learning: bool = True) -> "Layers":
         """Return the layers of a module; raise NotAChainError, which says why, if it is anything but a chain of them.
 
-        The module is called on made-up inputs and every function of torch that it calls is recorded, so it may be of
-        any class. What it draws or changes while it is called is put back.
+        A copy of the module is called on made-up inputs, and every function of torch that it calls is recorded. So it
+        may be of any class, and nothing about it changes.
 
         Args:
             module: Any module.
+            learning: Whether it is called as when it learns, or in evaluation mode.
 
         >>> class Own(nn.Module):
         ...     def __init__(self):
@@ -99,28 +100,24 @@ class Layers:
         >>> [layer.kind.name for layer in Layers.of(Own()).each]
         ['LINEAR', 'TANH', 'LINEAR']
         """
-        with _learning(module):
-            return Layers._watched(module)
-
-    @staticmethod
-    def _watched(module: nn.Module) -> "Layers":
-        """Return what `of` returns, with the module in the mode that it is in."""
         _check_parts(module)
-        parameters = list(module.parameters())
-        widths = [p.shape[-1] for p in parameters if p.dim() == 2] + [p.shape[0] for p in parameters if p.dim() == 1]
-        refused = NotAChainError("a model that takes vectors and has Linear layers")
-        for width in dict.fromkeys(widths):  # one of them takes the inputs
-            try:
-                alone, many = (_recorded(module, torch.zeros(n, width).to(parameters[0])) for n in (1, 3))
-            except NotAChainError as error:
-                refused = error
-                continue
-            except Exception:  # it takes inputs of another size
-                continue
-            if not alone.same(many):
-                raise NotAChainError("a model that treats one input like many")
-            return alone
-        raise refused
+        try:
+            twin = copy.deepcopy(module)
+        except Exception as error:
+            raise NotAChainError("a model that can be copied") from error
+        if not learning:
+            twin.eval()
+        elif not twin.training:  # as the torch engine does it
+            twin.train()
+        return _watched(twin)._of_twin(twin, module)
+
+    def _of_twin(self, twin: nn.Module, module: nn.Module) -> "Layers":
+        """Return the layers of a module, given those of its copy."""
+        own: dict[int, nn.Parameter] = {
+            id(theirs): ours for theirs, ours in zip(twin.parameters(), module.parameters(), strict=True)
+        }
+        each = [replace(one, weight=own.get(id(one.weight)), bias=own.get(id(one.bias))) for one in self.each]
+        return replace(self, each=tuple(each))
 
     def chain(self, module: nn.Module) -> Chain | None:
         """Return the module as a chain of Linear and ReLU layers, which has a faster kernel; None if it is none.
@@ -136,8 +133,7 @@ class Layers:
         trained = [id(p) for p in module.parameters() if p.requires_grad]
         if kinds != [Kind.LINEAR, *[Kind.RELU, Kind.LINEAR] * (len(kinds) // 2)] or in_order != trained:
             return None
-        with evaluating(module):
-            return Chain(found, self.flattens) if Layers._watched(module).same(self) else None
+        return Chain(found, self.flattens) if Layers.of(module, learning=False).same(self) else None
 
     def same(self, other: "Layers") -> bool:
         """Return whether these are the very same layers.
@@ -157,19 +153,6 @@ class Layers:
         return shape.numel() == self.inputs and len(shape) >= 1 and (len(shape) == 1 or self.flattens)
 
 
-@contextmanager
-def _learning(module: nn.Module) -> Iterator[None]:
-    """Put a module into the modes in which it learns, as the torch engine does; afterwards restore those it had."""
-    modes = [(part, part.training) for part in module.modules()]
-    if not module.training:
-        module.train()
-    try:
-        yield
-    finally:
-        for part, training in modes:
-            part.training = training
-
-
 def _check_parts(module: nn.Module) -> None:
     """Raise NotAChainError for what a call does not show, or what a call would change."""
     if isinstance(module, TaskModule):
@@ -187,11 +170,32 @@ def _check_parts(module: nn.Module) -> None:
             raise NotAChainError(f"layers without hooks, and this model has one on a {name}")
 
 
-def _recorded(module: nn.Module, inputs: Tensor) -> Layers:
-    """Call a module on some inputs and return the layers that they went through."""
-    recorder, before = _Recorder(inputs), _plain_state(module)
-    with _nothing_drawn(), torch.inference_mode(False), torch.no_grad(), recorder:
-        result = module(inputs)
+def _watched(module: nn.Module) -> Layers:
+    """Call a module on one and on several inputs of every size that it might take; return its layers."""
+    parameters = list(module.parameters())
+    widths = [p.shape[-1] for p in parameters if p.dim() == 2] + [p.shape[0] for p in parameters if p.dim() == 1]
+    refused = NotAChainError("a model that takes vectors and has Linear layers")
+    for width in dict.fromkeys(widths):  # one of them takes the inputs
+        try:
+            alone, many = (_recorded(module, (n, width)) for n in (1, 3))
+        except NotAChainError as error:
+            refused = error
+            continue
+        except Exception:  # it takes inputs of another size
+            continue
+        if not alone.same(many):
+            raise NotAChainError("a model that treats one input like many")
+        return alone
+    raise refused
+
+
+def _recorded(module: nn.Module, shape: tuple[int, int]) -> Layers:
+    """Call a module on made-up inputs of this shape and return the layers that they went through."""
+    with _nothing_drawn(), torch.inference_mode(False), torch.no_grad():
+        inputs = torch.zeros(shape).to(next(module.parameters()))
+        recorder, before = _Recorder(inputs), _plain_state(module)
+        with recorder:
+            result = module(inputs)
     if _plain_state(module) != before:
         raise NotAChainError("a model whose forward changes nothing")
     if result is not recorder.current or not recorder.layers:
@@ -201,7 +205,7 @@ def _recorded(module: nn.Module, inputs: Tensor) -> Layers:
         raise NotAChainError("a model that uses each layer once")
     if not {id(p) for p in module.parameters() if p.requires_grad} <= set(used):
         raise NotAChainError("a model that uses all of its trained parameters")
-    return Layers(inputs.shape[1], tuple(recorder.layers), recorder.flattens)
+    return Layers(shape[1], tuple(recorder.layers), recorder.flattens)
 
 
 def _plain_state(module: nn.Module) -> list[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """Chains of layers found by watching a call: what is one, what is not, and that the call leaves no trace."""
 
 import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -98,8 +99,10 @@ OTHERS: dict[str, tuple[Callable[[Any, Tensor], Any], str]] = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_no_chain_says_why(name: str) -> None:
     forward, message = OTHERS[name]
+    model = Own(forward)
     with pytest.raises(NotAChainError, match=message):
-        Layers.of(Own(forward))
+        Layers.of(model)
+    assert model.calls == 0
 
 
 def shared() -> nn.Module:
@@ -144,4 +147,11 @@ def test_watching_changes_nothing() -> None:
 
 def test_inside_inference_mode() -> None:
     with torch.inference_mode():
-        assert len(Layers.of(nn.Sequential(nn.Linear(4, 3), nn.Tanh())).each) == 2
+        assert len(Layers.of(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 3), nn.Tanh())).each) == 3
+
+
+def test_a_model_that_cannot_be_copied() -> None:
+    model = Own(usual)
+    model.lock = threading.Lock()  # type: ignore[assignment]
+    with pytest.raises(NotAChainError, match="can be copied"):
+        Layers.of(model)
