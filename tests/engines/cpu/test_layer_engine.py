@@ -1,5 +1,6 @@
 """The compiled engine for any known layers: the torch engine's weights, with the same masks, in every learner."""
 
+import copy
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,8 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -142,6 +145,45 @@ def test_every_learner(learner: str, name: str) -> None:
     expected, found = theirs.chosen_engine.state(), ours.chosen_engine.state()
     assert found.keys() == expected.keys()
     assert all(apart(found[moment], value) < 1e-6 for moment, value in expected.items())
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> nn.Sequential:
+    """Layers in any order, the first of them for seven inputs and the last Linear with three outputs."""
+    width, layers = 7, list[nn.Module]()
+    for _ in range(draw(st.integers(1, 3))):
+        for kind in draw(st.lists(st.sampled_from(list(BETWEEN)), max_size=2)):
+            layers.append(BETWEEN[kind](width))
+        following = draw(st.integers(1, 20))
+        layers.append(nn.Linear(width, following, bias=draw(st.booleans())))
+        layers[-1].requires_grad_(draw(st.booleans()))
+        width = following
+    return nn.Sequential(*layers, nn.Tanh(), nn.Linear(width, 3))
+
+
+BETWEEN: dict[str, Callable[[int], nn.Module]] = {
+    "relu": lambda _: nn.ReLU(),
+    "leaky": lambda _: nn.LeakyReLU(0.1),
+    "elu": lambda _: nn.ELU(),
+    "tanh": lambda _: nn.Tanh(),
+    "sigmoid": lambda _: nn.Sigmoid(),
+    "gelu": lambda _: nn.GELU(),
+    "silu": lambda _: nn.SiLU(),
+    "dropout": lambda _: nn.Dropout(0.3),
+    "norm": lambda width: nn.LayerNorm(width, eps=0.1),
+}
+
+
+@settings(max_examples=40)
+@given(model=chains(), together=st.booleans())
+def test_any_chain(model: nn.Sequential, together: bool) -> None:
+    found = []
+    for engine in ENGINES:
+        made = LEARNERS["er" if together else "mer"](copy.deepcopy(model).double(), engine=engine)
+        made.observe_many(*examples(torch.float64, 12))
+        assert made.chosen_engine.name == engine
+        found.append(made.weights.theta)
+    assert apart(found[1], found[0]) < 1e-9
 
 
 @pytest.mark.parametrize("loss", [nn.MSELoss(), nn.HuberLoss()], ids=["squared", "huber"])
