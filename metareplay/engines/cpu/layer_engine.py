@@ -20,7 +20,7 @@ from metareplay.engines.cpu.optimizers import CompiledOptimizer
 from metareplay.engines.cpu.trial import OTHER_GRADIENTS, agrees, rows_to_try
 from metareplay.engines.engine import Engine, Gradients, Outcome
 from metareplay.engines.inputs import as_input
-from metareplay.engines.layers import Kind, Layer, Layers
+from metareplay.engines.layers import Kind, Layer, Layers, NotAChainError
 from metareplay.engines.objective import Objective, QuadraticPenalty, Supervised
 from metareplay.engines.torch_engine import FlatGradients, TorchEngine
 
@@ -111,9 +111,12 @@ class LayerEngine(Engine):
         """
         if self.name != "cpu":
             return False
-        if self._dropouts and (modes := self._dropout_modes()) != self._modes:
-            self._modes, self._kernel, self.layers = modes, None, Layers.of(self.weights.module)
         missing = loss_obstacle(objective)
+        if self._dropouts and (modes := self._dropout_modes()) != self._modes:
+            try:
+                self._modes, self._kernel, self.layers = modes, None, Layers.of(self.weights.module)
+            except NotAChainError as error:
+                missing = str(error)
         if missing is None and not self.layers.takes(table.shape("x")):
             missing = "inputs that are vectors to the first layer"
         if missing is None and self._untried and isinstance(objective, Supervised) and len(rows_to_try(table)):

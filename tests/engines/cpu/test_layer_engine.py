@@ -259,6 +259,15 @@ def test_dropout_that_is_changed_or_put_to_sleep_in_the_stream() -> None:
     assert apart(found[1], found[0]) < TOLERANCE[torch.float64]
 
 
+def test_dropout_that_drops_everything_is_left_to_torch() -> None:
+    learner = LEARNERS["mer"](net("Dropout"))
+    learner.observe_many(*examples())
+    model: Any = learner.model
+    model[3].p = 1.0
+    learner.observe_many(*examples())
+    assert learner.runs_on == "torch: the compiled engine needs Dropout that keeps something"
+
+
 def test_images_in_bytes_that_are_flattened() -> None:
     generator = torch.Generator().manual_seed(0)
     xs, ys = torch.randint(256, (30, 1, 3, 4), dtype=torch.uint8, generator=generator), torch.arange(30) % 3
