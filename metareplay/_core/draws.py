@@ -96,7 +96,19 @@ class Draws:
             purpose: What the draws are for.
             example: The number of the example in the stream.
         """
-        return int(self._states(purpose, np.array([example], np.uint64))[0] >> np.uint64(1))
+        return self.words(purpose, example, 1)[0]
+
+    def words(self, purpose: Purpose, first: int, examples: int) -> list[int]:
+        """Draw one 63-bit number for each of the examples first, first + 1, ..., to seed other generators with.
+
+        Args:
+            purpose: What the draws are for.
+            first: The number of the first example in the stream.
+            examples: How many examples to draw for.
+        """
+        states = self._states(purpose, np.arange(first, first + examples, dtype=np.uint64))
+        found: list[int] = (states >> np.uint64(1)).tolist()
+        return found
 
     def key(self, purpose: Purpose) -> int:
         """Return what the draws of a purpose start from, for code that reproduces them elsewhere, such as on a GPU.

@@ -4,7 +4,7 @@ In Algorithms 1 and 3 to 7 neither what is stored nor what is drawn depends on t
 both in advance.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import final
 
@@ -85,3 +85,15 @@ class Plan:
         """
         ends = self.ends[example * self.s : (example + 1) * self.s + 1]
         return [self.rows[start:end] for start, end in pairwise(ends.tolist())]
+
+    def part(self, start: int, end: int) -> "Plan":
+        """Return the plan for some consecutive examples of this one.
+
+        Args:
+            start: The number of the first of them in the plan, counted from 0.
+            end: The number of the first that is left out.
+        """
+        ends = self.ends[start * self.s : end * self.s + 1]
+        rows, slots = self.rows[ends[0] : ends[-1]], self.slots[start:end]
+        first, incoming = self.first + start, self.incoming + start
+        return replace(self, rows=rows, ends=ends - ends[0], slots=slots, first=first, incoming=incoming)

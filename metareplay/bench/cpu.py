@@ -57,6 +57,7 @@ class Setting:
         k: How many examples a batch has, the incoming one included.
         s: How many batches each example causes (mer), or the rate factor (mer-current-rate).
         dense: Whether to make up inputs without a single zero instead of taking the stream's.
+        adam: Whether Adam takes the steps, where the learner has optimizers (er), instead of plain SGD.
         promised: How many times faster than the torch loop we promise to be, if we do.
         aim: How many times faster than the torch loop we aim to be, if we do.
     """
@@ -69,6 +70,7 @@ class Setting:
     k: int = 101
     s: int = 10
     dense: bool = False
+    adam: bool = False
     promised: float | None = None
     aim: float | None = None
 
@@ -87,7 +89,14 @@ class Setting:
             "mer-current-rate": lambda: MERCurrentRate(
                 model, memory=Reservoir(self.memory), lr=0.03, gamma=0.03, s=self.s, k=self.k, engine=engine
             ),
-            "er": lambda: ER(model, memory=Reservoir(self.memory), lr=0.03, k=self.k, engine=engine),
+            "er": lambda: ER(
+                model,
+                memory=Reservoir(self.memory),
+                lr=0.001 if self.adam else 0.03,
+                k=self.k,
+                optimizer="adam" if self.adam else "sgd",
+                engine=engine,
+            ),
             "online": lambda: Online(model, lr=0.003, engine=engine),
             "ewc": lambda: EWC(model, lr=0.003, strength=10.0, engine=engine),
             "gem": lambda: GEM(model, memory=Ring(self.memory, PAST_TASKS + 1), lr=0.01, engine=engine),
@@ -110,6 +119,8 @@ SETTINGS = (
 BASELINES = (
     Setting("Online", "online"),
     Setting("ER, 5120, a step on k=26", "er", k=26),
+    Setting("ER with Adam, 5120, a step on k=1", "er", k=1, adam=True, promised=3, aim=8),
+    Setting("ER with Adam, 5120, a step on k=26", "er", k=26, adam=True, promised=3, aim=8),
     Setting("EWC", "ewc"),
     Setting("GEM, 500 memories, 19 past tasks", "gem", memory=500),
 )
@@ -236,7 +247,8 @@ def _torch_loop(setting: Setting, xs: Tensor, ys: Tensor) -> Callable[[float], f
     batches = _batches(xs, ys, setting.k if setting.algorithm == "er" else 1, 100)
     memories = _batches(xs, ys, max(1, setting.memory // (PAST_TASKS + 1)), PAST_TASKS)
     past = memories if setting.algorithm == "gem" else []
-    return torch_loop(networks.mlp(784, setting.hidden, 10), nn.CrossEntropyLoss(), 0.003, batches, past)
+    kind = torch.optim.Adam if setting.adam else torch.optim.SGD
+    return torch_loop(networks.mlp(784, setting.hidden, 10), nn.CrossEntropyLoss(), 0.003, batches, past, kind)
 
 
 def _batches(xs: Tensor, ys: Tensor, size: int, count: int) -> list[tuple[Tensor, Tensor]]:

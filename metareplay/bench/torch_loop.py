@@ -13,7 +13,12 @@ Batches = Sequence[tuple[Tensor, Tensor]]
 
 
 def torch_loop(
-    model: nn.Module, loss: nn.Module, lr: float, batches: Batches, past: Batches = ()
+    model: nn.Module,
+    loss: nn.Module,
+    lr: float,
+    batches: Batches,
+    past: Batches = (),
+    kind: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
 ) -> Callable[[float], float]:
     """Return a clean training loop: zero_grad, forward, backward, step.
 
@@ -23,11 +28,12 @@ def torch_loop(
     Args:
         model: The network to train.
         loss: The loss to minimise.
-        lr: The SGD rate.
+        lr: The optimizer's rate.
         batches: Inputs with their targets, ready on the model's device; one step each, over and over again.
         past: Batches of which each step also computes the gradient, without using it.
+        kind: The class of the optimizer.
     """
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    optimizer = kind(model.parameters(), lr=lr)
     device = batches[0][0].device
 
     def loop(seconds: float) -> float:

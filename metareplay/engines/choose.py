@@ -9,10 +9,13 @@ from metareplay._core.draws import Draws
 from metareplay._core.weights import Weights
 from metareplay.engines.chain import Chain
 from metareplay.engines.cpu.engine import CpuEngine
+from metareplay.engines.cpu.layer_engine import LayerEngine
+from metareplay.engines.cpu.losses import loss_obstacle
 from metareplay.engines.cpu.q_engine import CpuQEngine
 from metareplay.engines.cuda.engine import CudaEngine
 from metareplay.engines.cuda.graphs import CudaGraphs
 from metareplay.engines.engine import Engine
+from metareplay.engines.layers import Layers, NotAChainError
 from metareplay.engines.objective import Objective
 from metareplay.engines.temporal_difference import TemporalDifference
 from metareplay.engines.torch_engine import TorchEngine
@@ -72,6 +75,8 @@ def choose_engine(
     found, missing = _compiled(weights, objective, plain)
     if found is None and name == "cpu":
         raise InputError(f"engine 'cpu' needs {missing}: use engine='auto'")
+    if found is None:
+        plain.reason = f"the compiled engine needs {missing}"
     return found or plain
 
 
@@ -80,5 +85,15 @@ def _compiled(weights: Weights, objective: Objective, plain: TorchEngine) -> tup
     if isinstance(objective, TemporalDifference):
         missing, chain = CpuQEngine.obstacle(weights, objective, plain.optimizer), Chain.of(weights.module)
         return (CpuQEngine(weights, chain, plain) if missing is None and chain is not None else None), missing
-    missing, chains = CpuEngine.obstacle(weights, objective), Chain.by_task(weights.module)
-    return (CpuEngine(weights, chains, plain) if missing is None and chains is not None else None), missing
+    if weights.device.type != "cpu" or weights.dtype not in (torch.float32, torch.float64):
+        return None, "float32 or float64 weights on the CPU"
+    if (missing := loss_obstacle(objective)) is not None:
+        return None, missing
+    if (chains := Chain.by_task(weights.module)) is not None:
+        return CpuEngine(weights, chains, plain), None
+    try:
+        layers = Layers.of(weights.module)
+    except NotAChainError as error:
+        return None, str(error)
+    chain = layers.chain(weights.module)
+    return (CpuEngine(weights, [chain], plain, traced=True) if chain else LayerEngine(weights, layers, plain)), None

@@ -57,9 +57,11 @@ class Engine(ABC):
 
     Attributes:
         name: Which engine this is; if another engine had to take over, which one and why.
+        reason: Why no faster engine runs; None if this is the fastest for the model's device, or was asked for.
     """
 
     name: str
+    reason: str | None = None
 
     @abstractmethod
     def execute(self, plan: Plan, table: Table, objective: Objective) -> Outcome:

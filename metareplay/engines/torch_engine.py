@@ -1,5 +1,6 @@
 """The plain engine: torch autograd, any module, any objective, any device. It defines what a plan means."""
 
+import logging
 import math
 import threading
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from metareplay.engines.objective import Objective, forward, prepared
 from metareplay.engines.precision import full_precision
 from metareplay.errors import InputError
 
+logger = logging.getLogger("metareplay")
 BATCH = 1000  # examples per forward pass of `outputs`
 ONE_THREAD = 2**20  # models with fewer weights learn with one thread
 Differentiate = Callable[[Table, Ints, Objective], None]  # puts the gradient of some rows' loss into weights.gradient
@@ -119,6 +121,7 @@ class TorchEngine(Engine):
         buffers = [b for b in weights.module.buffers() if b.is_floating_point() and not b.is_meta]
         self.statistics = [b for b in buffers if torch.isfinite(b).all()]  # of BatchNorm, which must stay finite
         self._differentiate = differentiate or self._by_autograd
+        self._told = False
 
     def execute(self, plan: Plan, table: Table, objective: Objective) -> Outcome:
         """Learn example by example; an example that cannot be learned is undone."""
@@ -232,6 +235,9 @@ class TorchEngine(Engine):
     @contextmanager
     def learning(self) -> Iterator[Randomness]:
         """Prepare for learning (training mode, gathered gradients, full float32) and lend the random generator."""
+        if self.reason is not None and not self._told:
+            self._told = True
+            logger.warning("learning by torch, which is much slower for small models: %s", self.reason)
         self.weights.check()
         self.weights.gather_gradient()
         if not self.weights.module.training:

@@ -62,5 +62,5 @@ class ERTasks(ReplayLearner):
 
     @classmethod
     def work_per_example(cls, settings: Mapping[str, Any]) -> float:
-        """Estimate the cost: one step per row, or torch's optimizer."""
+        """Estimate the cost: one step per row, and an optimizer's pass over all weights."""
         return work(settings["optimizer"], settings["k"])

@@ -78,6 +78,13 @@ class Predictor:
         )
         self._outputs: torch.Size | None = None  # shape of one output
 
+    @final
+    @property
+    def runs_on(self) -> str:
+        """Which engine does the arithmetic, and why not a faster one where one might be expected."""
+        engine = self.chosen_engine
+        return engine.name if engine.reason is None else f"{engine.name.split()[0]}: {engine.reason}"
+
     def make_objective(self) -> Objective:
         """Make the objective that every step minimises. Override this for an objective of your own."""
         return Supervised(self.loss or default_loss(self.regression), self.regression, clip=self.clip)

@@ -276,8 +276,9 @@ class TableLearner(Predictor):
         return f"label {incoming['y'][at].tolist()}"
 
     def __repr__(self) -> str:
-        options = ", ".join(f"{name}={value}" for name, value in self.settings().items() if name != SOURCE)
-        return f"{type(self).__name__}({options})"
+        options = {name: value for name, value in self.settings().items() if name != SOURCE}
+        options["engine"] = f"{self.engine} (runs on {self.runs_on})"
+        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in options.items())})"
 
 
 def source_of(kind: type[TableLearner]) -> dict[str, str]:

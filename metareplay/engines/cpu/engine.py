@@ -1,30 +1,28 @@
 """The compiled engine: MLPs on the CPU, a whole plan in one call that needs neither Python nor the GIL."""
 
-import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from metareplay._core.draws import Ints
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay._core.weights import Weights
-from metareplay.engines.chain import Chain, LossKind
+from metareplay.engines.chain import Chain
+from metareplay.engines.cpu.compiling import compiling
+from metareplay.engines.cpu.losses import Reals, loss_number, loss_obstacle, shares_of, target_obstacle
+from metareplay.engines.cpu.optimizers import CompiledOptimizer
+from metareplay.engines.cpu.trial import OTHER_GRADIENTS, agrees, rows_to_try
 from metareplay.engines.engine import Engine, Gradients, Outcome
 from metareplay.engines.inputs import as_input, scale_of
 from metareplay.engines.objective import Objective, QuadraticPenalty, Supervised
 from metareplay.engines.torch_engine import TorchEngine, in_range
 from metareplay.networks import TaskModule
 
-Reals = NDArray[np.float64]
-logger = logging.getLogger("metareplay")
 WORTHWHILE = 100  # inputs; for fewer it does not pay to copy the weights into the kernel
 
 
@@ -36,56 +34,50 @@ class CpuEngine(Engine):
         weights: The model's weights, on the CPU.
         chains: The layers that the examples of each task go through, or a single chain for all.
         plain: The engine that takes over where the kernel does not serve.
+        traced: Whether the chain was found by watching a call, so that the first rows must show that it is right.
     """
 
-    def __init__(self, weights: Weights, chains: list[Chain], plain: TorchEngine) -> None:
-        self.weights, self.chains = weights, chains
+    def __init__(self, weights: Weights, chains: list[Chain], plain: TorchEngine, traced: bool = False) -> None:
+        self.weights, self.chains, self._untried = weights, chains, traced
         self.name = "cpu"
         self._plain = plain
         self._stepping = TorchEngine(weights, plain.draws, plain.optimizer, self._differentiate)
         self._lock = threading.RLock()  # a prediction in another thread waits for the example being learned
         self._kernels: dict[tuple[int, ...], _Kernel] = {}  # by the widths of the layers
 
-    @staticmethod
-    def obstacle(weights: Weights, objective: Objective) -> str | None:
-        """Say what the kernel would need that a model or an objective does not have; None if it can learn them."""
-        if Chain.by_task(weights.module) is None:
-            return "a chain of Linear and ReLU layers, all trained"
-        if weights.device.type != "cpu" or weights.dtype not in (torch.float32, torch.float64):
-            return "float32 or float64 weights on the CPU"
-        if not isinstance(objective, Supervised):
-            return "a supervised objective"
-        return None if _kind(objective) else "cross-entropy for labels, squared or Huber error for real targets"
-
     def execute(self, plan: Plan, table: Table, objective: Objective) -> Outcome:
         """Learn at full speed first; if an example failed, start again and go carefully, up to that example.
 
-        Steps of an optimizer, and clipped steps on whole batches, are torch's, with gradients from the kernel.
+        The steps of optimizers that the kernel does not know, and clipped SGD steps on whole batches, are torch's, with
+        gradients from the kernel.
         """
         with self._lock:
-            by_batch = self._plain.optimizer is not None or (plan.together and objective.clip is not None)
+            sgd, optimizer = self._plain.optimizer is None, CompiledOptimizer.of(self._plain.optimizer, self.weights)
+            by_batch = plan.together and objective.clip is not None if sgd else optimizer is None
             penalised = isinstance(objective, Supervised) and objective.penalty is not None
-            fits = self._fits(table, objective, vectors=penalised or by_batch)
+            fits = self._fits(table, objective, vectors=penalised or by_batch or not sgd)
             if not fits or not isinstance(objective, Supervised):
                 return self._plain.execute(plan, table, objective)
             if by_batch:
                 return self._stepping.execute(plan, table, objective)
             undo = self.remember()
             try:
-                return self._execute(plan, table, objective)
+                return self._execute(plan, table, objective, optimizer)
             except BaseException as error:  # Ctrl-C, or no room for the kernel's arrays
                 undo()
                 self._kernels.clear()
                 return Outcome(0, error)
 
-    def _execute(self, plan: Plan, table: Table, objective: Supervised) -> Outcome:
+    def _execute(self, plan: Plan, table: Table, objective: Supervised, optimizer: CompiledOptimizer | None) -> Outcome:
         chain = self._chain(table, plan.rows)
         kernel = self._kernel(chain)
-        learned = kernel.run(chain, plan, table, objective, careful=False)
+        learned = kernel.run(chain, plan, table, objective, optimizer, careful=False)
         if learned < len(plan):
             kernel.clear()
-            learned = kernel.run(chain, plan, table, objective, careful=True)
+            learned = kernel.run(chain, plan, table, objective, optimizer, careful=True)
         kernel.give_weights(chain)
+        if optimizer is not None and learned:
+            kernel.give_moments(chain, optimizer)
         return Outcome(learned)
 
     def gradients(self, table: Table, groups: list[Ints], objective: Objective, example: int) -> Gradients:
@@ -94,15 +86,15 @@ class CpuEngine(Engine):
             rows = np.concatenate(groups)
             if not self._fits(table, objective, vectors=True) or not isinstance(objective, Supervised):
                 return self._plain.gradients(table, groups, objective, example)
-            sizes = np.array([len(group) for group in groups])
-            return self._gradients(table, rows, np.repeat(1 / sizes, sizes), np.cumsum([0, *sizes]), objective)
+            ends = np.cumsum([0, *(len(group) for group in groups)])
+            return self._gradients(table, rows, shares_of(table, rows, ends, by_task=False), ends, objective)
 
     def _differentiate(self, table: Table, rows: Ints, objective: Objective) -> None:
         """Put the gradient of a batch's loss into weights.gradient."""
         if not isinstance(objective, Supervised):
             raise TypeError(type(objective))  # `execute` has looked
-        shares = _shares(table, rows, objective.by_task)
-        found = self._gradients(table, rows, shares, np.array([0, len(rows)]), objective)
+        ends = np.array([0, len(rows)])
+        found = self._gradients(table, rows, shares_of(table, rows, ends, objective.by_task), ends, objective)
         self.weights.gradient.copy_(found.each()[0])
 
     def _gradients(
@@ -140,11 +132,20 @@ class CpuEngine(Engine):
         those of learners without a memory are, and vectors of the size of all weights have no place. None of this
         depends on what was drawn: pieces of any size, and a learner that was loaded, give the same weights.
         """
-        one_part = not self._apart or (not vectors and table.capacity == 0)
-        known = isinstance(objective, Supervised) and _takes(objective, table.shape("y"), self.chains[0].widths[-1])
-        if not one_part or not known or not self.chains[0].takes(table.shape("x")):
+        if self.name != "cpu":
+            return False
+        missing = loss_obstacle(objective) or target_obstacle(objective, table.shape("y"), self.chains[0].widths[-1])
+        if self._apart and (vectors or table.capacity > 0):
+            missing = "one part for all tasks, or a learner without a memory and with plain SGD"
+        elif not self.chains[0].takes(table.shape("x")):
+            missing = "inputs that are vectors to the first layer"
+        elif self._untried and isinstance(objective, Supervised) and len(rows_to_try(table)):
+            self._untried = False
+            missing = missing or (None if agrees(self, self._plain, table, objective) else OTHER_GRADIENTS)
+        if missing is not None:
             self.name = self._plain.name
-        return self.name == "cpu"
+            self.reason = self._plain.reason = f"the compiled engine needs {missing}"
+        return missing is None
 
     @property
     def _apart(self) -> bool:
@@ -178,9 +179,10 @@ class _Kernel:
     """
 
     def __init__(self, weights: Weights, widths: tuple[int, ...]) -> None:
-        from metareplay.engines.cpu import groups, layout, simd, steps  # here, because numba takes long to import
+        from metareplay.engines.cpu import groups, layout, optimizer_steps, simd, steps  # here: numba is slow to import
 
         self._code, self._groups, self._packed, self._eight = steps, groups, layout, simd.EIGHT
+        self._by_optimizer = optimizer_steps
         self.module_weights = weights
         self._dtype = weights.theta.numpy().dtype
         self._number: Any = self._dtype.type
@@ -189,6 +191,7 @@ class _Kernel:
         self._room = layout.make_batch(self._net, 1)  # for plans whose batches are one step
         self._group = layout.make_group(self._net)
         self._turned = layout.make_turned(0, widths[0], self._dtype)
+        self._moments: Any = None  # room for an optimizer's moments, made when there is one
         self._found = layout.aligned((0, self._net.rows.shape[1]), self._dtype)  # gradients of groups
         self._table = layout.sparse_rows(0, widths[0], self._dtype)
         self._labels = np.zeros(0, np.int64)  # the target of each row: a label, or real values
@@ -198,13 +201,23 @@ class _Kernel:
         self._packed_from: Table | None = None
         self._penalty: tuple[QuadraticPenalty | None, Any] = (None, None)  # the last penalty, and its rows
 
-    def run(self, chain: Chain, plan: Plan, table: Table, objective: Supervised, careful: bool) -> int:
+    def run(
+        self,
+        chain: Chain,
+        plan: Plan,
+        table: Table,
+        objective: Supervised,
+        optimizer: CompiledOptimizer | None,
+        careful: bool,
+    ) -> int:
         """Learn a plan's examples, starting from the module's weights; return how many stayed finite."""
         self._pack(table, plan.rows)
+        if optimizer is not None:
+            return self._run_by(optimizer, chain, plan, table, objective, careful)
         if plan.together and (size := int(np.diff(plan.ends).max())) > self._room.size:
             self._room = self._packed.make_batch(self._net, size)
         self._take_weights(chain)
-        with self._compiling(plan.together, objective.penalty is not None):
+        with compiling(self._ran, plan.together, objective.penalty is not None):
             return self._code.run_plan(
                 self._net,
                 self._table,
@@ -216,6 +229,50 @@ class _Kernel:
                 careful,
             )
 
+    def _run_by(
+        self, optimizer: CompiledOptimizer, chain: Chain, plan: Plan, table: Table, objective: Supervised, careful: bool
+    ) -> int:
+        """Learn a plan's examples by the steps of an optimizer."""
+        self._make_turned(-(-int(np.diff(plan.ends).max(initial=1)) // self._packed.GROUP))
+        self._take_weights(chain)
+        self._take_moments(chain, optimizer)
+        no_pull = self._packed.PullRows(self._number(0), self._net.rows, self._net.rows)
+        with compiling(self._ran, True, True, True):
+            return self._by_optimizer.run_plan(
+                self._net,
+                self._table,
+                table.writes,
+                self._targets(objective),
+                self._steps(plan, table, objective.by_task),
+                self._rates(plan, objective.clip),
+                self._penalty_rows(chain, objective.penalty) or no_pull,
+                plan.together,
+                self._by_optimizer.Rule(**optimizer.rule()),
+                self._moments,
+                self._turned,
+                self._group,
+                careful,
+            )
+
+    def _take_moments(self, chain: Chain, optimizer: CompiledOptimizer) -> None:
+        """Copy an optimizer's moments into the kernel; those that it does not have yet are 0."""
+        if self._moments is None:
+            self._moments = self._by_optimizer.make_moments(self._net)
+        self._moments.steps[0] = optimizer.steps()
+        rooms = (self._moments.first, self._moments.second)
+        for room, vector in zip(rooms, optimizer.moments(), strict=True):
+            if vector is None:
+                room.fill(0)
+            else:
+                self._packed.put_weights(self._net, room, _parts(chain, vector))
+
+    def give_moments(self, chain: Chain, optimizer: CompiledOptimizer) -> None:
+        """Copy the kernel's moments into the optimizer's own."""
+        found = optimizer.room(int(self._moments.steps[0]))
+        for room, vector in zip((self._moments.first, self._moments.second), found, strict=True):
+            if vector is not None:
+                self._packed.get_weights(self._net, room, _parts(chain, vector))
+
     def gradients(
         self, chain: Chain, table: Table, rows: Ints, shares: Reals, ends: Ints, objective: Supervised
     ) -> Any:
@@ -225,15 +282,13 @@ class _Kernel:
             One gradient per row, laid out like the net's rows.
         """
         self._pack(table, rows)
-        blocks = int((-(-np.diff(ends) // self._packed.GROUP)).sum())
-        if len(self._turned.counts) < blocks:
-            self._turned = self._packed.make_turned(blocks, self._widths[0], self._dtype)
+        self._make_turned(int((-(-np.diff(ends) // self._packed.GROUP)).sum()))
         count, size = len(ends) - 1, len(self._net.rows)
         if len(self._found) < count * size:
             self._found = self._packed.aligned((count * size, self._found.shape[1]), self._dtype)
         self._take_weights(chain)
         found = self._found[: count * size]
-        with self._compiling():
+        with compiling(self._ran):
             if not self._groups.group_gradients(
                 self._net,
                 self._table,
@@ -255,7 +310,7 @@ class _Kernel:
         self._take_weights(chain)
         found = np.empty((len(xs), self._widths[-1]), self._dtype)
         one_row = self._packed.sparse_rows(1, self._widths[0], self._dtype)
-        with self._compiling():
+        with compiling(self._ran):
             self._code.outputs(self._net, xs.contiguous().numpy(), scale_of(xs), one_row, found)
         return torch.from_numpy(found)
 
@@ -278,9 +333,13 @@ class _Kernel:
     def flat(self, vector: Any, chain: Chain) -> Tensor:
         """Convert a vector that is laid out like the net's rows to the order of the module's parameters."""
         found = torch.empty_like(self.module_weights.theta)
-        parts = [(weight.numpy(), bias.numpy()) for weight, bias in chain.split(found)]
-        self._packed.get_weights(self._net, vector.reshape(self._net.rows.shape), parts)
+        self._packed.get_weights(self._net, vector.reshape(self._net.rows.shape), _parts(chain, found))
         return found
+
+    def _make_turned(self, blocks: int) -> None:
+        """Make room for so many blocks of inputs sorted by pixel, unless there is enough."""
+        if len(self._turned.counts) < blocks:
+            self._turned = self._packed.make_turned(blocks, self._widths[0], self._dtype)
 
     def _take_weights(self, chain: Chain) -> None:
         self._packed.put_weights(self._net, self._net.rows, _arrays(chain))
@@ -288,20 +347,6 @@ class _Kernel:
     def give_weights(self, chain: Chain) -> None:
         """Copy the net's weights into the module's."""
         self._packed.get_weights(self._net, self._net.rows, _arrays(chain))
-
-    @contextmanager
-    def _compiling(self, *kind: bool) -> Iterator[None]:
-        """Log a remark if this kind of work takes long the first time: it is compiled for this CPU, once."""
-        remark = "compiling the CPU engine for this machine and this kind of learner, once (up to 20 seconds)"
-        timer = threading.Timer(2.0, logger.warning, [remark])
-        timer.daemon = True
-        if kind not in self._ran:
-            timer.start()
-        self._ran.add(kind)
-        try:
-            yield
-        finally:
-            timer.cancel()
 
     def clear(self) -> None:
         """Start with an empty net, so that nothing that is not finite is left in it."""
@@ -328,10 +373,7 @@ class _Kernel:
             self._copied[stale] = table.writes[stale]
 
     def _steps(self, plan: Plan, table: Table, by_task: bool) -> Any:
-        shares = np.zeros(0)
-        if plan.together:
-            batches = pairwise(plan.ends.tolist())
-            shares = np.concatenate([_shares(table, plan.rows[start:end], by_task) for start, end in batches])
+        shares = shares_of(table, plan.rows, plan.ends, by_task) if plan.together else np.ones(len(plan.rows))
         return self._packed.Steps(plan.rows, plan.ends, shares.astype(self._dtype), plan.s, plan.incoming)
 
     def _rates(self, plan: Plan, clip: float | None) -> Any:
@@ -343,16 +385,7 @@ class _Kernel:
         return self._packed.KernelRates(memory, current, number(within), number(across), most)
 
     def _targets(self, objective: Supervised) -> Any:
-        layout = self._packed
-        losses = {
-            LossKind.CROSS_ENTROPY: layout.CROSS_ENTROPY,
-            LossKind.SQUARED_ERROR: layout.SQUARED_ERROR,
-            LossKind.HUBER: layout.HUBER,
-        }
-        kind = _kind(objective)
-        if kind is None:
-            raise TypeError(objective)  # the engine has looked
-        return layout.Targets(losses[kind], self._labels, self._values)
+        return self._packed.Targets(loss_number(objective), self._labels, self._values)
 
     def _penalty_rows(self, chain: Chain, penalty: QuadraticPenalty | None) -> Any:
         """Lay out a penalty like the net's rows, once per penalty."""
@@ -362,30 +395,9 @@ class _Kernel:
             return None
         rows = [self._packed.aligned(self._net.rows.shape, self._dtype) for _ in range(2)]
         for part, vector in zip(rows, (penalty.importance, penalty.anchor), strict=True):
-            parts = [(weight.numpy(), bias.numpy()) for weight, bias in chain.split(vector)]
-            self._packed.put_weights(self._net, part, parts)
+            self._packed.put_weights(self._net, part, _parts(chain, vector))
         self._penalty = penalty, self._packed.PullRows(self._number(2 * penalty.strength), *rows)
         return self._penalty[1]
-
-
-def _kind(objective: Supervised) -> LossKind | None:
-    """Return which of the kernel's losses an objective has; None for any other, or where the targets do not fit it."""
-    kind = LossKind.of(objective.criterion)
-    return None if kind is None or (kind is LossKind.CROSS_ENTROPY) == objective.regression else kind
-
-
-def _takes(objective: Supervised, target: torch.Size, outputs: int) -> bool:
-    """Return whether the kernel knows the loss for targets of this shape; a user's own loss may have other ones."""
-    kind = _kind(objective)
-    return kind is not None and target == (torch.Size() if kind is LossKind.CROSS_ENTROPY else torch.Size([outputs]))
-
-
-def _shares(table: Table, rows: Ints, by_task: bool) -> Reals:
-    """Weigh each row's loss in a batch: by 1 / the batch's size, or by 1 / the number of rows that have its task."""
-    if not by_task:
-        return np.full(len(rows), 1 / len(rows))
-    _, which, counts = np.unique(table.tasks(rows).numpy(), return_inverse=True, return_counts=True)
-    return 1 / counts[which]
 
 
 @final
@@ -416,3 +428,8 @@ class _PackedGradients(Gradients):
 def _arrays(chain: Chain) -> list[tuple[Any, Any]]:
     """Return the layers' own (W, b), which are views of the module's weights."""
     return [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in chain.layers]
+
+
+def _parts(chain: Chain, vector: Tensor) -> list[tuple[Any, Any]]:
+    """Return the layers' (W, b) in a flat vector of the size of all weights, as views of it."""
+    return [(weight.numpy(), bias.numpy()) for weight, bias in chain.split(vector)]

@@ -15,6 +15,7 @@ from metareplay.engines.cpu.simd import (
     LANES,
     LIKE_EIGHT,
     LIKE_SEVEN,
+    has_many_registers,
     load,
     load_eight,
     load_rows,
@@ -35,6 +36,8 @@ from metareplay.engines.cpu.steps import SPAN, fill, loss_gradient
 
 BLOCK = 512  # columns taken at a time: those of a few dozen vectors fit into the fastest cache
 LIKE_ONE = (0,)
+LIKE_TWO = (0,) * 2
+LIKE_FOUR = (0,) * 4
 
 
 @compiled
@@ -179,9 +182,12 @@ def first_layer(net: Net, turned: Turned, b: Index, group: Group) -> None:
     width, column = net.outputs[0], np.int64(0)
     for i in range(turned.counts[b]):
         fill(group.inputs, GROUP + i, width, net.rows.dtype.type(0))
-    while column + SPAN <= width + LANES - 1:
+    while has_many_registers() and column + SPAN <= width + LANES - 1:
         first_layer_span(net, turned, b, group, column, LIKE_SEVEN)
         column += SPAN
+    while column + LANES < width:
+        first_layer_span(net, turned, b, group, column, LIKE_TWO)
+        column += 2 * LANES
     while column < width:
         first_layer_span(net, turned, b, group, column, LIKE_ONE)
         column += LANES
@@ -208,9 +214,12 @@ def first_layer_span(net: Net, turned: Turned, b: Index, group: Group, column: I
 def add_gradient(net: Net, turned: Turned, b: Index, group: Group, found: Array, first: Index, anew: bool) -> None:
     """Set found[first + p] to row p of block b's gradient, or add it to what is there unless the group starts anew."""
     width, column = net.outputs[0], np.int64(0)
-    while column + SPAN <= width + LANES - 1:
+    while has_many_registers() and column + SPAN <= width + LANES - 1:
         add_first_span(net, turned, b, group, found, first, anew, column, LIKE_SEVEN)
         column += SPAN
+    while column + LANES < width:
+        add_first_span(net, turned, b, group, found, first, anew, column, LIKE_TWO)
+        column += 2 * LANES
     while column < width:
         add_first_span(net, turned, b, group, found, first, anew, column, LIKE_ONE)
         column += LANES
@@ -253,9 +262,15 @@ def add_first_span(
 def product(out: Array, rows: Index, left: Array, right: Array, count: Index, width: Index, anew: bool) -> None:
     """Set out[i] = sum_p left[p, i] right[p] for p < count and i < rows, or add that to out[i] unless it starts anew.
 
-    Eight rows and one or two vectors of columns are computed at a time, always whole ones.
+    Eight rows and one or two vectors of columns are computed at a time, always whole ones; on a CPU with few registers
+    four rows and one vector. Every number is the same sum in the same order.
     """
     vectors = (width + LANES - 1) // LANES
+    if not has_many_registers():
+        for v in range(vectors):
+            for i in range(0, rows, 4):
+                four_rows(out, i, left, right, count, v * LANES, anew)
+        return
     for v in range(0, vectors - 1, 2):
         for i in range(0, rows, EIGHT):
             two_columns(out, i, left, right, count, v * LANES, anew)
@@ -279,6 +294,21 @@ def two_columns(out: Array, i: Index, left: Array, right: Array, count: Index, c
 
 
 @compiled
+def four_rows(out: Array, i: Index, left: Array, right: Array, count: Index, column: Index, anew: bool) -> None:
+    """Compute rows i to i + 3 of a `product` in one vector of columns."""
+    sums = zeros(out, LIKE_FOUR)
+    if not anew:
+        sums = load_rows(out, (i, i + 1, i + 2, i + 3), column)
+    for p in range(count):
+        x = (splat(left[p, i]), splat(left[p, i + 1]), splat(left[p, i + 2]), splat(left[p, i + 3]))
+        sums = multiply_add_each(load(right, p, column), x, sums)
+    store(out, i, column, sums[0])
+    store(out, i + 1, column, sums[1])
+    store(out, i + 2, column, sums[2])
+    store(out, i + 3, column, sums[3])
+
+
+@compiled
 def one_column(out: Array, i: Index, left: Array, right: Array, count: Index, column: Index, anew: bool) -> None:
     """Compute rows i to i + 7 of a `product` in one vector of columns."""
     sums = zeros(out, LIKE_EIGHT)
@@ -296,7 +326,8 @@ def one_column(out: Array, i: Index, left: Array, right: Array, count: Index, co
 def inner_products(vectors: Array, eights: Array, block: Array, products: Array) -> None:
     """Add the inner products of all pairs of vectors: products[a, b] += vectors[a] . vectors[b].
 
-    BLOCK columns, two a and eight b are taken at a time.
+    BLOCK columns, two a and eight b are taken at a time; one a and four b on a CPU with few registers. Every product is
+    the same sum in the same order.
 
     Args:
         vectors: (n, width) the vectors.
@@ -310,13 +341,18 @@ def inner_products(vectors: Array, eights: Array, block: Array, products: Array)
             next_a = min(a + 1, count - 1)
             for e in range(a // EIGHT, len(eights)):
                 others = numbers(eights, e, np.int64(0), LIKE_EIGHT)
-                sums, next_sums = zeros(vectors, LIKE_EIGHT), zeros(vectors, LIKE_EIGHT)
-                for j in range(start, min(start + BLOCK, width), LANES):
-                    there = load_rows(vectors, others, j)
-                    sums = multiply_add_each(load(vectors, a, j), there, sums)
-                    next_sums = multiply_add_each(load(vectors, next_a, j), there, next_sums)
-                store_totals(block, np.int64(0), np.int64(0), sums)
-                store_totals(block, np.int64(1), np.int64(0), next_sums)
+                end = min(start + BLOCK, width)
+                if has_many_registers():
+                    sums, next_sums = zeros(vectors, LIKE_EIGHT), zeros(vectors, LIKE_EIGHT)
+                    for j in range(start, end, LANES):
+                        there = load_rows(vectors, others, j)
+                        sums = multiply_add_each(load(vectors, a, j), there, sums)
+                        next_sums = multiply_add_each(load(vectors, next_a, j), there, next_sums)
+                    store_totals(block, np.int64(0), np.int64(0), sums)
+                    store_totals(block, np.int64(1), np.int64(0), next_sums)
+                else:
+                    dot_eight(vectors, a, others, start, end, block, np.int64(0))
+                    dot_eight(vectors, next_a, others, start, end, block, np.int64(1))
                 for i in range(EIGHT):
                     products[a, e * EIGHT + i] += block[0, i]
                     if next_a > a:
@@ -324,6 +360,17 @@ def inner_products(vectors: Array, eights: Array, block: Array, products: Array)
     for a in range(count):
         for b in range(a):
             products[a, b] = products[b, a]
+
+
+@compiled
+def dot_eight(vectors: Array, a: Index, others: Any, start: Index, end: Index, block: Array, row: Index) -> None:
+    """Set block[row] to the inner products of vectors[a] with eight others in the columns from start to end."""
+    sums, more = zeros(vectors, LIKE_FOUR), zeros(vectors, LIKE_FOUR)
+    for j in range(start, end, LANES):
+        sums = multiply_add_each(load(vectors, a, j), load_rows(vectors, others[:4], j), sums)
+    for j in range(start, end, LANES):
+        more = multiply_add_each(load(vectors, a, j), load_rows(vectors, others[4:], j), more)
+    store_totals(block, row, np.int64(0), sums + more)
 
 
 @compiled

@@ -62,7 +62,14 @@ SIZES = np.array([(0, 1, 2, 4, 4, MANY, MANY, MANY, MANY)[terms.bit_count()] for
 ORDERS = np.array([sorted(range(PENDING), key=lambda j: not terms >> j & 1) for terms in SETS], np.uint8)
 
 OPTIONS: dict[str, Any] = {"fastmath": {"contract", "reassoc"}, "error_model": "numpy", "nogil": True}
-KERNEL_FILES = ("simd.py", "layout.py", "steps.py", "groups.py")  # they decide the machine code
+KERNEL_FILES = (
+    "simd.py",
+    "layout.py",
+    "steps.py",
+    "groups.py",
+    "optimizer_steps.py",
+    "layer_steps.py",
+)  # they decide the machine code
 STAMP = source_stamp(Path(__file__).parent, KERNEL_FILES)
 
 
@@ -75,6 +82,15 @@ def compiled(function: Function) -> Function:
         function: The function, written in the part of Python that numba compiles.
     """
     return cast(Function, cached_njit(function, OPTIONS, STAMP))
+
+
+def inlined(function: Function) -> Function:
+    """Compile a function into those that call it: passing a whole net would take longer than what it does.
+
+    Args:
+        function: The function, written in the part of Python that numba compiles.
+    """
+    return cast(Function, cached_njit(function, OPTIONS | {"forceinline": True}, STAMP))
 
 
 class SparseRows(NamedTuple):
@@ -155,7 +171,7 @@ class Steps(NamedTuple):
 
     rows: Array
     ends: Array
-    shares: Array  # where a batch is one step: the weight of each row's loss in it
+    shares: Array  # the weight of each row's loss in its step
     s: int
     incoming: int  # the table row of the first example
 

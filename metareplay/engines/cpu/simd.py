@@ -107,6 +107,57 @@ def multiply_add(_typing: Any, a: Any, b: Any, c: Any) -> Made:
 
 
 @_intrinsic
+def add(_typing: Any, a: Any, b: Any) -> Made:
+    """Return a + b, lane by lane."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.fadd(*args, flags=CONTRACT)
+
+    return a(a, b), codegen
+
+
+@_intrinsic
+def multiply(_typing: Any, a: Any, b: Any) -> Made:
+    """Return a * b, lane by lane."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.fmul(*args, flags=CONTRACT)
+
+    return a(a, b), codegen
+
+
+@_intrinsic
+def divide(_typing: Any, a: Any, b: Any) -> Made:
+    """Return a / b, lane by lane."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.fdiv(*args)
+
+    return a(a, b), codegen
+
+
+@_intrinsic
+def square_root(_typing: Any, vector: Any) -> Made:
+    """Return the square root, lane by lane."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return _call_lanes(builder, "llvm.sqrt", args[0])
+
+    return vector(vector), codegen
+
+
+@_intrinsic
+def where_large(_typing: Any, least: Any, vector: Any) -> Made:
+    """Return the vector with 0 in the lanes where it is smaller than `least`, another vector; NaN stays."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        small = builder.fcmp_ordered("<", _call_lanes(builder, "llvm.fabs", args[1]), args[0])
+        return builder.select(small, ir.Constant(args[1].type, None), args[1])
+
+    return vector(least, vector), codegen
+
+
+@_intrinsic
 def numbers(_typing: Any, matrix: Any, row: Any, column: Any, like: Any) -> Made:
     """Load the numbers matrix[row, column], matrix[row, column + 1], ..., as many as `like` has entries."""
 
@@ -347,6 +398,16 @@ def store_where(_typing: Any, matrix: Any, row: Any, column: Any, _bits: Any, ve
 
 
 @_intrinsic
+def has_many_registers(_typing: Any) -> Made:
+    """Return whether the CPU has AVX-512, and so 32 registers of a whole vector each; AVX2 has room for 8 vectors."""
+
+    def codegen(context: Any, _builder: Any, _signature: Any, _args: Any) -> Any:
+        return ir.Constant(ir.IntType(1), int(has_avx512(context)))
+
+    return types.boolean(), codegen
+
+
+@_intrinsic
 def where_bits(_typing: Any, _bits: Any, number: Any) -> Made:
     """Return the vector with a number in the lanes whose bits are set and 0 in the others."""
 
@@ -460,6 +521,13 @@ def _splat(builder: Any, number: Any) -> Any:
 def _multiply_add(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """Return a * b + c, which may be rounded once or twice."""
     return builder.fadd(builder.fmul(a, b, flags=CONTRACT), c, flags=CONTRACT)
+
+
+def _call_lanes(builder: Any, name: str, vector: Any) -> Any:
+    """Apply one of LLVM's functions of a single number, lane by lane."""
+    suffix = f"v{LANES}f{8 * _bytes(vector.type.element)}"
+    kind = ir.FunctionType(vector.type, [vector.type])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"{name}.{suffix}"), [vector])
 
 
 def _add_halves(builder: Any, x: Any, y: Any, width: Any) -> Any:

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as np_st
 from numba import njit
+from numba.core.registry import cpu_target
 from numpy.typing import NDArray
 
+from metareplay._core.numba_private import has_avx512
 from metareplay.engines.cpu import simd
 from metareplay.engines.cpu.layout import OPTIONS
 from metareplay.engines.cpu.simd import (
@@ -20,13 +22,17 @@ from metareplay.engines.cpu.simd import (
     LANES,
     LIKE_EIGHT,
     LIKE_SEVEN,
+    add,
+    divide,
     either,
+    has_many_registers,
     inner,
     load,
     load_eight,
     load_rows,
     load_span,
     lowest,
+    multiply,
     multiply_add,
     multiply_add_each,
     nonzeros,
@@ -36,6 +42,7 @@ from metareplay.engines.cpu.simd import (
     splat,
     splat_eight,
     splats,
+    square_root,
     store,
     store_eight,
     store_span,
@@ -43,6 +50,7 @@ from metareplay.engines.cpu.simd import (
     store_where,
     total,
     where_bits,
+    where_large,
     where_open,
     zeros,
 )
@@ -241,6 +249,48 @@ def test_multiply_add(dtype: Any, seed: int) -> None:
     multiply_add_vectors(out, abc)
     a, b, c = abc.astype(np.float64)
     assert close_to(out[0], a * b + c, np.abs(a * b) + np.abs(c))
+
+
+@jit
+def calculate(out: Array, ab: Array) -> None:
+    a, b = load(ab, 0, 0), load(ab, 1, 0)
+    store(out, 0, 0, add(a, b))
+    store(out, 1, 0, multiply(a, b))
+    store(out, 2, 0, divide(a, b))
+    store(out, 3, 0, square_root(a))
+
+
+@FLOATS
+@given(data=st.data())
+def test_add_multiply_divide_and_square_root(dtype: Any, data: st.DataObject) -> None:
+    ab, out = np.concatenate([data.draw(special(dtype)), data.draw(special(dtype))]), np.zeros((4, LANES), dtype)
+    calculate(out, ab)
+    with np.errstate(all="ignore"):
+        expected = [ab[0] + ab[1], ab[0] * ab[1], ab[0] / ab[1], np.sqrt(ab[0])]
+    np.testing.assert_array_equal(out, expected)
+
+
+@jit
+def keep_large(out: Array, least: float, vector: Array) -> None:
+    store(out, 0, 0, where_large(splat(least), load(vector, 0, 0)))
+
+
+@FLOATS
+@given(data=st.data())
+def test_where_large(dtype: Any, data: st.DataObject) -> None:
+    vector, least, out = data.draw(special(dtype)), data.draw(st.sampled_from([1e-20, 1.0, 2.0])), np.ones((1, LANES))
+    out = out.astype(dtype)
+    keep_large(out, dtype(least), vector)
+    np.testing.assert_array_equal(out, np.where(np.abs(vector) < least, 0, vector))
+
+
+@jit
+def many_registers() -> bool:
+    return has_many_registers()  # type: ignore[no-any-return]
+
+
+def test_has_many_registers() -> None:
+    assert many_registers() is has_avx512(cpu_target.target_context)
 
 
 @jit
