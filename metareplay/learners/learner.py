@@ -5,11 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
+from torch import Tensor
+
 from metareplay._core.columns import Columns
 from metareplay._core.interrupts import HeldBack
+from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay.errors import InputError
 from metareplay.learners.input_checks import Array, Tasks, as_tensor
+from metareplay.learners.one_by_one import OneByOne
 from metareplay.learners.table_learner import TableLearner
 
 
@@ -36,6 +40,10 @@ class Learner(TableLearner):
 
     uses_tasks: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._one_by_one = OneByOne()
+
     @final
     def observe(self, x: Array, y: int | float | Array, task: int | None = None) -> None:
         """Learn from one example.
@@ -45,7 +53,8 @@ class Learner(TableLearner):
             y: Its label, or target.
             task: Its task id, for learners and models that need one.
         """
-        self.observe_many(as_tensor("x", x)[None], as_tensor("y", y)[None], task)
+        if not self._one_by_one.learn(self, x, y, task):
+            self.observe_many(as_tensor("x", x)[None], as_tensor("y", y)[None], task)
 
     @final
     def observe_many(self, xs: Array, ys: Array | Sequence[int], task: Tasks = None) -> None:
@@ -66,6 +75,15 @@ class Learner(TableLearner):
         incoming, table = self.accept(xs, ys, task)
         for piece in incoming.pieces(self.piece_size()):
             self.learn_whole(piece, table)
+
+    @final
+    def single_output(self, x: Array) -> Tensor | None:
+        """Compute the outputs for a single input like those that were learned, if the engine has a faster way.
+
+        Args:
+            x: A batch of inputs, of any size.
+        """
+        return self._one_by_one.output(self, x)
 
     @final
     def learn_whole(self, incoming: Columns, table: Table) -> None:
@@ -108,6 +126,16 @@ class Learner(TableLearner):
             incoming: The examples, in order.
             table: The table to bring them into.
         """
+
+    def plan_ahead(self, count: int, table: Table) -> Plan | None:
+        """Draw everything for examples still to come, whatever they and their tasks are; None if it depends on them.
+
+        Args:
+            count: How many examples to plan for.
+            table: The table that they will come into.
+        """
+        del count, table
+        return None
 
     @classmethod
     def work_per_example(cls, settings: Mapping[str, Any]) -> float:

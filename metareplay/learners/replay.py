@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
+import numpy as np
+
 from metareplay._core.checks import check_count, check_room, instance, whole
 from metareplay._core.columns import Columns
 from metareplay._core.plan import Plan, Rates
@@ -66,6 +68,15 @@ class ReplayLearner(Learner):
             plan = self.plan(memory)
         outcome = self.execute(plan, table)
         self.finish(outcome, plan.slots, incoming, table)
+
+    @final
+    def plan_ahead(self, count: int, table: Table) -> Plan | None:
+        """Draw everything for examples still to come; only for the next one if the memory places them by their task."""
+        del table
+        if not self.memory.looks_ahead:
+            return None
+        with Sampler(self.memory, self.draws, self.seen, np.full(count, -1, np.int64)) as memory:
+            return self.plan(memory)
 
     def rows_per_example(self) -> int:
         """Return the largest number of rows that are visited for one incoming example."""

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
@@ -28,7 +28,12 @@ class Memory(ABC):
     Args:
         capacity: The largest number of examples to hold.
         storage: Where the examples are kept; None keeps them on the model's device.
+
+    Attributes:
+        looks_ahead: Whether `place` depends on nothing but counts and draws, and not on the tasks that it is given.
     """
+
+    looks_ahead: ClassVar[bool] = False
 
     def __init__(self, capacity: int, storage: Storage | None = None) -> None:
         check_count("capacity", capacity, "a memory holds at least one example")

@@ -17,6 +17,7 @@ from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay._core.weights import Weights
 from metareplay.engines.chain import Chain, LossKind
+from metareplay.engines.cpu.singles import CpuSingles, Prepared
 from metareplay.engines.engine import Engine, Gradients, Outcome
 from metareplay.engines.inputs import as_input, scale_of
 from metareplay.engines.objective import Objective, QuadraticPenalty, Supervised
@@ -87,6 +88,24 @@ class CpuEngine(Engine):
             learned = kernel.run(chain, plan, table, objective, careful=True)
         kernel.give_weights(chain)
         return Outcome(learned)
+
+    def singles(self, table: Table, objective: Objective) -> CpuSingles | None:
+        """Return the kernel for single examples, where one chain serves all tasks and a step needs only its batch."""
+        if not isinstance(objective, Supervised) or objective.by_task or objective.penalty is not None:
+            return None
+        if self._apart or self._plain.optimizer is not None:
+            return None
+        with self._lock:
+            if self.name != "cpu" or not self._fits(table, objective, vectors=False):
+                return None
+            return self._kernel(self.chains[0]).singles(self.chains[0], table, objective, self._lock)
+
+    def output(self, x: NDArray[Any]) -> NDArray[Any] | None:
+        """Run the kernel forward."""
+        if self._apart or not self._kernels or self.name != "cpu":  # before anything is learned, torch is there already
+            return None
+        with self._lock:
+            return self._kernel(self.chains[0]).output(self.chains[0], x)
 
     def gradients(self, table: Table, groups: list[Ints], objective: Objective, example: int) -> Gradients:
         """Make one pass over all the groups."""
@@ -178,9 +197,12 @@ class _Kernel:
     """
 
     def __init__(self, weights: Weights, widths: tuple[int, ...]) -> None:
-        from metareplay.engines.cpu import groups, layout, simd, steps  # here, because numba takes long to import
+        # here, because numba takes long to import
+        from metareplay._core.numba_private import entry_point
+        from metareplay.engines.cpu import groups, layout, simd, single_rows, steps
 
         self._code, self._groups, self._packed, self._eight = steps, groups, layout, simd.EIGHT
+        self._single, self._entry_point = single_rows, entry_point
         self.module_weights = weights
         self._dtype = weights.theta.numpy().dtype
         self._number: Any = self._dtype.type
@@ -197,12 +219,14 @@ class _Kernel:
         self._ran: set[tuple[bool, ...]] = set()
         self._packed_from: Table | None = None
         self._penalty: tuple[QuadraticPenalty | None, Any] = (None, None)  # the last penalty, and its rows
+        self._places: NDArray[np.int64] | None = None
+        self._output_code: Callable[..., Any] | None = None  # machine code for a single input
+        self._one_row = layout.sparse_rows(1, widths[0], self._dtype)
 
     def run(self, chain: Chain, plan: Plan, table: Table, objective: Supervised, careful: bool) -> int:
         """Learn a plan's examples, starting from the module's weights; return how many stayed finite."""
         self._pack(table, plan.rows)
-        if plan.together and (size := int(np.diff(plan.ends).max())) > self._room.size:
-            self._room = self._packed.make_batch(self._net, size)
+        self._make_room(plan)
         self._take_weights(chain)
         with self._compiling(plan.together, objective.penalty is not None):
             return self._code.run_plan(
@@ -215,6 +239,55 @@ class _Kernel:
                 self._room if plan.together else None,
                 careful,
             )
+
+    def _make_room(self, plan: Plan) -> None:
+        if plan.together and (size := int(np.diff(plan.ends).max())) > self._room.size:
+            self._room = self._packed.make_batch(self._net, size)
+
+    def singles(self, chain: Chain, table: Table, objective: Supervised, lock: threading.RLock) -> CpuSingles:
+        """Return what runs plans for this table and objective one example at a time."""
+
+        def prepare(plan: Plan) -> Prepared | None:
+            if plan.together and objective.clip is not None:  # such steps are torch's
+                return None
+            self._pack(table, plan.rows[plan.rows < table.capacity])
+            self._make_room(plan)
+            targets, steps = self._targets(objective), self._steps(plan, table, by_task=False)
+            rows, ends = (np.require(numbers, np.int64, ["C", "A", "W"]) for numbers in (steps.rows, steps.ends))
+            steps = steps._replace(rows=rows, ends=ends, s=int(steps.s), incoming=int(steps.incoming))
+            room, goals = self._room if plan.together else None, self._values if objective.regression else self._labels
+            return Prepared(
+                self._net, self._table, targets, steps, self._rates(plan, objective.clip), room, goals, self._copied
+            )
+
+        places = self._places_of(chain)
+        return CpuSingles(self.module_weights, table, places, prepare, lambda: self._net, self.clear, lock)
+
+    def output(self, chain: Chain, x: NDArray[Any]) -> NDArray[Any] | None:
+        """Compute the outputs for one input in the dtype of the weights; None if the input is not finite."""
+        theta = self.module_weights.theta.numpy()
+        if not self._single.take_weights(self._net.rows.reshape(-1), self._places_of(chain), theta, x):
+            return None
+        found = np.empty((1, self._widths[-1]), self._dtype)
+        arguments = self._net, x, 1.0, self._one_row, found
+        if self._output_code is None:
+            with self._compiling():
+                self._code.outputs(*arguments)
+            self._output_code = self._entry_point(self._code.outputs, *arguments) or self._code.outputs
+        else:
+            self._output_code(*arguments)
+        return found
+
+    def _places_of(self, chain: Chain) -> NDArray[np.int64]:
+        """Return where each weight is in the net's rows, counted through them, by copying in the weights' numbers."""
+        if self._places is None:
+            numbers = torch.arange(1.0, self.module_weights.theta.numel() + 1, dtype=torch.float64)
+            rows = np.zeros(self._net.rows.shape)
+            parts = [(weight.numpy(), bias.numpy()) for weight, bias in chain.split(numbers)]
+            self._packed.put_weights(self._net, rows, parts)
+            found = np.flatnonzero(rows)
+            self._places = found[np.argsort(rows.reshape(-1)[found])]
+        return self._places
 
     def gradients(
         self, chain: Chain, table: Table, rows: Ints, shares: Reals, ends: Ints, objective: Supervised
@@ -292,11 +365,13 @@ class _Kernel:
     @contextmanager
     def _compiling(self, *kind: bool) -> Iterator[None]:
         """Log a remark if this kind of work takes long the first time: it is compiled for this CPU, once."""
+        if kind in self._ran:
+            yield
+            return
         remark = "compiling the CPU engine for this machine and this kind of learner, once (up to 20 seconds)"
         timer = threading.Timer(2.0, logger.warning, [remark])
         timer.daemon = True
-        if kind not in self._ran:
-            timer.start()
+        timer.start()
         self._ran.add(kind)
         try:
             yield

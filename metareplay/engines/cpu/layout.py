@@ -62,7 +62,7 @@ SIZES = np.array([(0, 1, 2, 4, 4, MANY, MANY, MANY, MANY)[terms.bit_count()] for
 ORDERS = np.array([sorted(range(PENDING), key=lambda j: not terms >> j & 1) for terms in SETS], np.uint8)
 
 OPTIONS: dict[str, Any] = {"fastmath": {"contract", "reassoc"}, "error_model": "numpy", "nogil": True}
-KERNEL_FILES = ("simd.py", "layout.py", "steps.py", "groups.py")  # they decide the machine code
+KERNEL_FILES = ("simd.py", "layout.py", "steps.py", "groups.py", "single_rows.py")  # they decide the machine code
 STAMP = source_stamp(Path(__file__).parent, KERNEL_FILES)
 
 
