@@ -56,6 +56,8 @@ def save(
         "seen": learner.seen,
         "extra": extra or {},
     }
+    frozen = [name for name, parameter in learner.model.named_parameters() if not parameter.requires_grad]
+    about |= {"frozen": frozen} if frozen else {}
     write_archive(path, about, tensors)
 
 

@@ -44,6 +44,15 @@ class Learner(TableLearner):
         super().__post_init__()
         self._one_by_one = OneByOne()
 
+    def follow_change(self, name: str) -> None:
+        """Forget what was drawn ahead with the old value.
+
+        Args:
+            name: The option that has changed.
+        """
+        super().follow_change(name)
+        self._one_by_one.forget()
+
     @final
     def observe(self, x: Array, y: int | float | Array, task: int | None = None) -> None:
         """Learn from one example.

@@ -27,7 +27,7 @@ def load(path: str | Path, model: nn.Module, kind: type[Kind], **options: Any) -
 def load(path: str | Path, model: nn.Module, kind: type[Any] | None = None, **options: Any) -> Any:
     """Load the learner saved at `path`; it continues on `model`, whose weights are replaced.
 
-    If anything is wrong, the model is left as it was.
+    Parameters that were frozen when it was saved are frozen again. If anything is wrong, the model is left as it was.
 
     Args:
         path: What `Learner.save` wrote.
@@ -40,8 +40,19 @@ def load(path: str | Path, model: nn.Module, kind: type[Any] | None = None, **op
     instance("model", model, nn.Module, "a torch.nn.Module")
     about, tensors = read_checkpoint(path)
     check_model(path, part(tensors, "model/"), model)
-    learner = _make(path, about, model, kind, options)
-    fill(learner, path, about, tensors)
+    trained = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    frozen = about.get("frozen", [])
+    if not isinstance(frozen, list):
+        raise CheckpointError(f"{path} is damaged (frozen is no list): use an earlier one")
+    try:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(parameter.requires_grad and name not in frozen)
+        learner = _make(path, about, model, kind, options)
+        fill(learner, path, about, tensors)
+    except BaseException:
+        for parameter, is_trained in trained.items():
+            parameter.requires_grad_(is_trained)
+        raise
     return learner
 
 

@@ -1,7 +1,7 @@
 """A model with its loss and its engine, the base of everything that trains: it checks its inputs and predicts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, final, get_args, get_origin, get_type_hints
@@ -13,10 +13,12 @@ from torch.nn import functional
 from metareplay._core.checks import check_rate, choice, flag, function, instance, real, whole
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws
+from metareplay._core.interrupts import HeldBack
 from metareplay._core.weights import Weights
 from metareplay.engines.choose import EngineName, check_engine, choose_engine
 from metareplay.engines.objective import Loss, Objective, Supervised
 from metareplay.errors import InputError, MetareplayError
+from metareplay.learners.changes import CHANGEABLE, check_change, options_of
 from metareplay.learners.input_checks import Array, InputChecks, Tasks, one_line
 from metareplay.networks import TaskModule
 
@@ -63,13 +65,59 @@ class Predictor:
         self.weights = Weights(self.model)
         self._choose()
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute. An option must be one that may change, and its value is checked."""
+        if "chosen_engine" in self.__dict__ and name in options_of(type(self)):
+            self._change(name, value)
+        else:
+            object.__setattr__(self, name, value)
+
+    @final
+    def _change(self, name: str, value: Any) -> None:
+        """Change an option, completely or not at all."""
+        if name in CHANGEABLE:
+            value = checked(name, option_types(type(self))[name], value)
+        check_change(name, value)
+        before = getattr(self, name)
+        with HeldBack():
+            object.__setattr__(self, name, value)
+            try:
+                self.follow_change(name)
+            except BaseException:
+                object.__setattr__(self, name, before)
+                raise
+
+    def follow_change(self, name: str) -> None:
+        """Bring everything that was made from an option up to date, or raise InputError for a value that does not fit.
+
+        Args:
+            name: The option that has changed.
+        """
+        if name == "clip" and is_dataclass(self.objective):
+            self.objective = replace(self.objective, clip=self.clip)
+        elif name == "clip":
+            self.objective.clip = self.clip
+        if name == "lr" and self._optimizer is not None:
+            for group in self._optimizer.param_groups:
+                group["lr"] = self.lr
+        if self.weights.device.type == "cuda" and (name == "clip" or self._optimizer is not None):  # graphs hold it
+            self._renew_engine()
+
+    @final
+    def _renew_engine(self) -> None:
+        """Make the engine anew; it goes on with the moments that the old one had."""
+        moments, checks, outputs = self.chosen_engine.state(), self._checks, self._outputs
+        self._choose()
+        self._checks, self._outputs = checks, outputs
+        self.chosen_engine.restore(moments)
+
     @final
     def _choose(self) -> None:
         """Choose the engine for the model as it is now."""
         theta = nn.Parameter(self.weights.theta)  # the same storage
         theta.grad = self.weights.gradient
-        optimizer = self.make_optimizer(theta)
-        self.chosen_engine = choose_engine(self.engine, self.weights, self.objective, self.draws, optimizer)
+        self._optimizer = self.make_optimizer(theta)
+        self.chosen_engine = choose_engine(self.engine, self.weights, self.objective, self.draws, self._optimizer)
         self._checks = InputChecks(self.model, self.regression, self.weights.dtype, type(self).__name__)
         self._outputs: torch.Size | None = None  # shape of one output
 

@@ -47,10 +47,22 @@ class ReplayLearner(Learner):
     def __post_init__(self) -> None:
         check_count("k", self.k, "a batch holds at least the incoming example")
         instance("memory", self.memory, Memory, "a memory, for instance Reservoir(500)")
-        rows = whole("k", self.rows_per_example())
-        check_room("rows per example (k times the number of batches)", rows, ROW_BYTES * rows)
+        self._check_rows_per_example()
         super().__post_init__()
         self.memory.claim()
+
+    def _check_rows_per_example(self) -> None:
+        rows = whole("k", self.rows_per_example())
+        check_room("rows per example (k times the number of batches)", rows, ROW_BYTES * rows)
+
+    def follow_change(self, name: str) -> None:
+        """Check that the batches are not too large.
+
+        Args:
+            name: The option that has changed.
+        """
+        self._check_rows_per_example()
+        super().follow_change(name)
 
     @abstractmethod
     def plan(self, memory: Sampler) -> Plan:
@@ -89,8 +101,9 @@ class ReplayLearner(Learner):
 
     @final
     def piece_size(self) -> int:
-        """Return the number of examples for which a plan has a moderate size."""
-        return max(1, min(PIECE, ROWS // self.rows_per_example()))
+        """Return the number of examples for which a plan has a moderate size, and the table has room."""
+        room = PIECE if self.table is None else len(self.table) - self.table.capacity
+        return max(1, min(PIECE, room, ROWS // self.rows_per_example()))
 
     @property
     @final
