@@ -5,6 +5,7 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from metareplay.errors import InputError
 
@@ -37,6 +38,11 @@ class Weights:
 
     def _take(self) -> None:
         """Copy the module's parameters into one vector, and make the parameters views of it."""
+        lazy = [name for name, p in self.module.named_parameters() if is_lazy(p)]
+        if lazy:
+            raise InputError(
+                f"{lazy[0]} has no size yet (LazyLinear): call the model with a batch of inputs, then make the learner"
+            )
         named = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         kinds = {(p.dtype, p.device) for p in named.values()}
         if len(kinds) != 1:
@@ -52,6 +58,15 @@ class Weights:
         for parameter, piece in zip(self._parameters, self._pieces(self.theta), strict=True):
             parameter.data = piece
         self._note_places()
+
+    def __getstate__(self) -> dict[str, nn.Module]:
+        """Return the module alone: in a copy of it, the parameters are no views of one vector."""
+        return {"module": self.module}
+
+    def __setstate__(self, state: dict[str, nn.Module]) -> None:
+        """Make one vector of the copied module's parameters."""
+        self.module = state["module"]
+        self._take()
 
     def _note_places(self) -> None:
         """Note where every part of the module is, so that `check` need not search for them."""

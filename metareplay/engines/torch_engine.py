@@ -18,7 +18,7 @@ from metareplay._core.table import Table
 from metareplay._core.weights import Weights, reptile
 from metareplay.engines.engine import Engine, Gradients, Outcome
 from metareplay.engines.inputs import as_input, gather
-from metareplay.engines.modes import evaluating
+from metareplay.engines.modes import evaluating, training
 from metareplay.engines.objective import Objective, forward, prepared
 from metareplay.engines.precision import full_precision
 from metareplay.errors import InputError
@@ -234,9 +234,8 @@ class TorchEngine(Engine):
         """Prepare for learning (training mode, gathered gradients, full float32) and lend the random generator."""
         self.weights.check()
         self.weights.gather_gradient()
-        if not self.weights.module.training:
-            self.weights.module.train()
         with (
+            training(self.weights.module),
             torch.inference_mode(False),
             torch.enable_grad(),
             few_threads(self.weights),

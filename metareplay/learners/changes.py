@@ -34,13 +34,17 @@ CHANGEABLE: Mapping[str, Callable[[str, Any], None]] = MappingProxyType(
 )
 
 
-@cache
-def options_of(kind: type[Any]) -> frozenset[str]:
+def options_of(kind: Any) -> frozenset[str]:
     """Return the names of the options that a learner has from our classes; those of a user's own class are the user's.
 
     Args:
         kind: The learner's class.
     """
+    return _options_of(kind)
+
+
+@cache
+def _options_of(kind: type[Any]) -> frozenset[str]:
     ours = [base for base in kind.__mro__ if is_dataclass(base) and base.__module__.startswith("metareplay.")]
     return frozenset(option.name for base in ours for option in fields(base) if option.init)
 

@@ -44,6 +44,15 @@ class Learner(TableLearner):
         super().__post_init__()
         self._one_by_one = OneByOne()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy goes on with; it draws ahead for itself."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_one_by_one"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Go on where the copied learner was."""
+        self._one_by_one = OneByOne()
+        super().__setstate__(state)
+
     def follow_change(self, name: str) -> None:
         """Forget what was drawn ahead with the old value.
 

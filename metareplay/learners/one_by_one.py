@@ -35,10 +35,15 @@ class Signature:
     """
 
     def __init__(self, xs: Tensor, weights: Weights) -> None:
-        self._dtype, self._shape, self._weights = xs.dtype, tuple(xs.shape[1:]), weights
+        self._shape, self._weights = tuple(xs.shape[1:]), weights
         self._shape_of_batch = (1, *self._shape)
         self._as_numpy: np.dtype[Any] = xs.new_zeros(0).numpy().dtype
         self._ready = xs.dtype == weights.dtype  # for the model, without a conversion
+
+    @property
+    def dimensions(self) -> int:
+        """How many dimensions a single input has."""
+        return len(self._shape)
 
     def stored(self, x: object, *, batch: bool = False) -> Numbers | None:
         """Return an input as the table holds it; None if it is anything but what came before.
@@ -47,13 +52,18 @@ class Signature:
             x: An input, or anything else.
             batch: Whether it may also be a batch of a single input.
         """
-        if type(x) is Tensor and x.dtype is self._dtype:
+        if type(x) is Tensor:
             try:
                 x = x.numpy()
-            except (RuntimeError, TypeError):  # it is on a GPU, or has a history
+            except (RuntimeError, TypeError):  # it is on a GPU, has a history, or is of a kind that NumPy lacks
                 return None
-        if type(x) is not np.ndarray or x.dtype != self._as_numpy:
+        if type(x) is not np.ndarray:
             return None
+        if x.dtype != self._as_numpy:
+            if x.dtype.kind not in "fi" or self._as_numpy.kind != "f":
+                return None
+            with np.errstate(over="ignore"):  # what becomes infinite is refused as such
+                x = x.astype(self._as_numpy)
         if x.shape != self._shape and not (batch and x.shape == self._shape_of_batch):
             return None
         return x if x.flags.carray else x.copy()
@@ -121,7 +131,7 @@ class OneByOne:
         return True
 
     def output(self, learner: Learner, x: object) -> Tensor | None:
-        """Compute the model's outputs for a single input, as a batch of one; None if the usual way is the right one.
+        """Compute the model's outputs for a single input; None if the usual way is the right one.
 
         Args:
             learner: The learner.
@@ -129,9 +139,11 @@ class OneByOne:
         """
         if learner.table is not self._known:
             self._known, self._form = learner.table, _form(learner)
-        stored = self._form.stored(x, batch=True) if self._form is not None else None
-        found = learner.chosen_engine.output(self._form.taken(stored)) if stored is not None and self._form else None
-        return torch.from_numpy(found) if found is not None else None
+        form = self._form
+        stored = form.stored(x, batch=True) if form is not None else None
+        if form is None or stored is None or (found := learner.chosen_engine.output(form.taken(stored))) is None:
+            return None
+        return torch.from_numpy(found if stored.ndim > form.dimensions else found[0])
 
     def _write(self, row: int, stored: Numbers, goal: int | Numbers, task: int) -> None:
         """Write an example into a row of the table."""

@@ -1,10 +1,11 @@
 """A model with its loss and its engine, the base of everything that trains: it checks its inputs and predicts."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Literal, final, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self, final, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from metareplay.engines.choose import EngineName, check_engine, choose_engine
 from metareplay.engines.objective import Loss, Objective, Supervised
 from metareplay.errors import InputError, MetareplayError
 from metareplay.learners.changes import CHANGEABLE, check_change, options_of
-from metareplay.learners.input_checks import Array, InputChecks, Tasks, one_line
+from metareplay.learners.input_checks import Array, InputChecks, Tasks, as_tensor, one_line
 from metareplay.networks import TaskModule
 
 MAYBE = float | None
@@ -63,6 +64,8 @@ class Predictor:
         self.draws = Draws(self.seed)
         self.objective = self.make_objective()
         self.weights = Weights(self.model)
+        self._outputs: torch.Size | None = None  # shape of one output
+        self._checks = self._make_checks()
         self._choose()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -103,6 +106,24 @@ class Predictor:
         if self.weights.device.type == "cuda" and (name == "clip" or self._optimizer is not None):  # graphs hold it
             self._renew_engine()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return everything but the engine, which a copy makes anew, with the moments that the engine has."""
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("chosen_engine", "_optimizer")}
+        return kept | {"moments": self.chosen_engine.state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Go on where the copied learner was."""
+        moments = state.pop("moments")
+        self.__dict__.update(state)
+        checks, outputs = self._checks, self._outputs
+        self._choose()
+        self._checks, self._outputs = checks, outputs
+        self.chosen_engine.restore(moments)
+
+    def __copy__(self) -> Self:
+        """Return a copy with a model and a memory of its own: two learners cannot share them."""
+        return deepcopy(self)
+
     @final
     def _renew_engine(self) -> None:
         """Make the engine anew; it goes on with the moments that the old one had."""
@@ -118,8 +139,10 @@ class Predictor:
         theta.grad = self.weights.gradient
         self._optimizer = self.make_optimizer(theta)
         self.chosen_engine = choose_engine(self.engine, self.weights, self.objective, self.draws, self._optimizer)
-        self._checks = InputChecks(self.model, self.regression, self.weights.dtype, type(self).__name__)
-        self._outputs: torch.Size | None = None  # shape of one output
+        self._checks, self._outputs = self._make_checks(), None
+
+    def _make_checks(self) -> InputChecks:
+        return InputChecks(self.model, self.regression, self.weights.dtype, type(self).__name__)
 
     def make_objective(self) -> Objective:
         """Make the objective that every step minimises. Override this for an objective of your own."""
@@ -139,7 +162,7 @@ class Predictor:
         """Predict labels for a batch of inputs; for regression, outputs.
 
         Args:
-            xs: A batch of inputs.
+            xs: A batch of inputs, or a single input like those learned so far, for a single label.
             task: The task id, or one for each input, for models with several heads.
         """
         outputs = self.outputs(xs, task)
@@ -170,14 +193,36 @@ class Predictor:
         """Compute the model's outputs for a batch of inputs, in evaluation mode.
 
         Args:
-            xs: A batch of inputs.
+            xs: A batch of inputs, or a single input like those learned so far, whose outputs then have no batch
+                dimension.
             task: The task id, or one for each input, for models with several heads.
         """
         if task is None and (found := self.single_output(xs)) is not None:
             return found
         self.weights.check()
+        xs = as_tensor("x", xs)
+        if xs.shape == self._checks.expected_shape:
+            return self.outputs(xs[None], task)[0]
         xs = self._checks.inputs(xs)
-        return self._forward(xs, self._checks.tasks(task, len(xs), needed=isinstance(self.model, TaskModule)))
+        tasks = self._checks.tasks(task, len(xs), needed=isinstance(self.model, TaskModule))
+        return self._forward(self._as_taken(xs, tasks), tasks)
+
+    @final
+    def _as_taken(self, xs: Tensor, tasks: Tensor) -> Tensor:
+        """Return the first integers as real numbers if the model takes only these, and anything else as it is."""
+        known = self._checks.expected_shape is not None
+        if known or xs.is_floating_point() or xs.dtype == torch.uint8 or not len(xs):
+            return xs
+        try:
+            self._forward(xs[:1], tasks[:1])
+        except InputError as error:
+            real_numbers = xs.to(self.weights.dtype)
+            try:
+                self._forward(real_numbers[:1], tasks[:1])
+            except InputError:
+                raise error from error.__cause__
+            return real_numbers
+        return xs
 
     def single_output(self, x: Array) -> Tensor | None:
         """Compute the outputs for a single input in a faster way than for a batch; None if there is none.
@@ -193,6 +238,7 @@ class Predictor:
         """Return examples ready to learn from, or raise InputError before anything has changed."""
         xs = self._checks.inputs(xs)
         tasks = self._checks.tasks(task, len(xs), needed=needs_tasks or isinstance(self.model, TaskModule))
+        xs = self._as_taken(xs, tasks)
         outputs = self._outputs or self._forward(xs[:1], tasks[:1]).shape[1:]
         if not self.regression and len(outputs) != 1:
             raise InputError(
@@ -212,7 +258,8 @@ class Predictor:
     @final
     def _check_rows(self, xs: Tensor, ys: Tensor, tasks: Tensor) -> None:
         """Raise InputError for rows of a table that `_check` would not return; task -1 means that none was given."""
-        xs = self._checks.inputs(xs)
+        if self._checks.inputs(xs).dtype != xs.dtype:
+            raise InputError(f"inputs are {xs.dtype}")
         if tasks.dtype != torch.int64 or tasks.shape != (len(xs),) or (len(xs) and int(tasks.min()) < -1):
             raise InputError("task ids are not whole numbers from -1 on")
         named = tasks[tasks >= 0]

@@ -25,11 +25,13 @@ class Own(ReplayLearner):
 
 
 def mer(**options: Any) -> mr.MER:
-    return mr.MER(mlp(), memory=mr.Reservoir(9), **({"beta": 0.3, "gamma": 0.8, "s": 2, "k": 4, "seed": 7} | options))
+    usual: dict[str, Any] = {"beta": 0.3, "gamma": 0.8, "s": 2, "k": 4, "seed": 7}
+    return mr.MER(mlp(), memory=mr.Reservoir(9), **(usual | options))
 
 
 def adam(**options: Any) -> mr.ER:
-    return mr.ER(mlp(), memory=mr.Reservoir(9), **({"lr": 0.01, "k": 5, "optimizer": "adam", "seed": 7} | options))
+    usual: dict[str, Any] = {"lr": 0.01, "k": 5, "optimizer": "adam", "seed": 7}
+    return mr.ER(mlp(), memory=mr.Reservoir(9), **(usual | options))
 
 
 def learn(learner: mr.Learner, start: int, end: int) -> None:

@@ -28,7 +28,8 @@ def mlp(outputs: int = 4) -> nn.Module:
 
 
 def mer(model: nn.Module | None = None, **options: Any) -> mr.Learner:
-    return mr.MER(model or mlp(), **({"memory": mr.Reservoir(9), "beta": 0.3, "s": 2, "k": 4, "seed": 7} | options))
+    usual: dict[str, Any] = {"memory": mr.Reservoir(9), "beta": 0.3, "s": 2, "k": 4, "seed": 7}
+    return mr.MER(model or mlp(), **(usual | options))
 
 
 Made = tuple[mr.Learner, Tensor, Tensor]

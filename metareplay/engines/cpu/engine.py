@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metareplay._core.draws import Ints
+from metareplay._core.imports import import_whole
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay._core.weights import Weights
@@ -198,6 +199,7 @@ class _Kernel:
 
     def __init__(self, weights: Weights, widths: tuple[int, ...]) -> None:
         # here, because numba takes long to import
+        import_whole("metareplay.engines.cpu.groups", "metareplay.engines.cpu.single_rows")
         from metareplay._core.numba_private import entry_point
         from metareplay.engines.cpu import groups, layout, simd, single_rows, steps
 
