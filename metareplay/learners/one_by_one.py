@@ -37,8 +37,7 @@ class Signature:
     def __init__(self, xs: Tensor, weights: Weights) -> None:
         self._shape, self._weights = tuple(xs.shape[1:]), weights
         self._shape_of_batch = (1, *self._shape)
-        self._as_numpy: np.dtype[Any] = xs.new_zeros(0).numpy().dtype
-        self._ready = xs.dtype == weights.dtype  # for the model, without a conversion
+        self._dtype, self._as_numpy = xs.dtype, xs.new_zeros(0).numpy().dtype
 
     @property
     def dimensions(self) -> int:
@@ -70,7 +69,7 @@ class Signature:
 
     def taken(self, stored: Numbers) -> Numbers:
         """Return an input as the model takes it, as one row."""
-        if self._ready:
+        if self._dtype is self._weights.dtype:
             return stored.reshape(1, -1)
         return as_input(torch.from_numpy(stored).reshape(1, -1), self._weights).numpy()
 
@@ -85,8 +84,8 @@ class OneByOne:
     def __init__(self) -> None:
         self._singles: Singles | None = None
         self._refused: object = None  # engine, table and objective with which it is not possible
-        self._count = 0  # examples that the last plan was made for
         self._plan: Plan | None = None
+        self._count = 0  # examples that the plan, or the one before, was made for
         self._at = 0  # of these, how many have come
         self._next = 0  # the number of the example in the stream that must come next
         self._known: Table | None = None  # the table that `_form` is of
@@ -94,7 +93,7 @@ class OneByOne:
 
     def forget(self) -> None:
         """Forget the draws made ahead, because an option has changed."""
-        self._singles, self._refused, self._count = None, None, 0
+        self._singles, self._plan, self._refused, self._count = None, None, None, 0
 
     def learn(self, learner: Learner, x: object, y: object, task: object) -> bool:
         """Learn from one example, or return False with nothing changed.
@@ -154,7 +153,7 @@ class OneByOne:
         """Return whether the plan goes on with the next example of the learner as it is now."""
         memory = learner.own_memory
         return (
-            self._singles is not None
+            self._plan is not None
             and self._at < self._count
             and learner.seen == self._next
             and learner.table is self._table
@@ -170,16 +169,18 @@ class OneByOne:
             return False
         went_on = self._singles is not None and self._at == self._count and learner.seen == self._next
         same = self._singles is not None and self._table is table and self._engine is engine
+        self._plan = None  # until everything fits the new one, whatever happens
         if not (same and self._objective is objective):
             self._singles = self._prepare(learner, table, engine, objective)
-        self._count = min(AHEAD, learner.piece_size(), 2 * self._count if went_on else 1)
-        plan = learner.plan_ahead(self._count, table) if self._singles is not None else None
+        count = min(AHEAD, learner.piece_size(), 2 * self._count if went_on else 1)
+        plan = learner.plan_ahead(count, table) if self._singles is not None else None
         if plan is None or self._singles is None or not self._singles.follow(plan):
             self.forget()
             self._refused = (id(table), id(engine), id(objective))
             return False
-        self._plan, self._at, self._next = plan, 0, plan.first
         self._held = len(learner.own_memory) if learner.own_memory is not None else 0
+        self._count, self._at, self._next = count, 0, plan.first
+        self._plan = plan
         return True
 
     def _prepare(self, learner: Learner, table: Table, engine: Engine, objective: Objective) -> Singles | None:
@@ -191,12 +192,12 @@ class OneByOne:
             return None
         if (memory is not None and memory.task_count is not None) or not all(one.values.is_cpu for one in columns):
             return None
-        singles = engine.singles(table, objective)
-        if singles is not None:
-            self._table, self._engine, self._objective, self._writes = table, engine, objective, table.writes
-            self._xs, self._ys, self._tasks = (column.values.numpy() for column in columns)
-            self._signature = Signature(columns[0].values, learner.weights)
-            self._classes = 0 if learner.regression else (learner.output_shape() or (0,))[0]
+        singles, signature = engine.singles(table, objective), _form(learner)
+        if singles is None or signature is None:
+            return None
+        self._table, self._engine, self._objective, self._writes = table, engine, objective, table.writes
+        self._xs, self._ys, self._tasks = (column.values.numpy() for column in columns)
+        self._signature, self._classes = signature, 0 if learner.regression else (learner.output_shape() or (0,))[0]
         return singles
 
     def _goal(self, y: object) -> int | Numbers | None:
@@ -218,7 +219,8 @@ class OneByOne:
 
 
 def _form(learner: Learner) -> Signature | None:
-    """Return what single inputs look like; None if none was learned yet, or the table is not in RAM."""
+    """Return what single inputs look like; None if none was learned yet, or they are not in RAM as NumPy has them."""
     column = learner.table.columns.get("x") if learner.table is not None else None
-    known = isinstance(column, TensorColumn) and column.values.is_cpu
-    return Signature(column.values, learner.weights) if known and isinstance(column, TensorColumn) else None
+    if not isinstance(column, TensorColumn) or not column.values.is_cpu or column.values.dtype == torch.bfloat16:
+        return None
+    return Signature(column.values, learner.weights)

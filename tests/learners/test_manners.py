@@ -142,6 +142,14 @@ def test_single_rows_can_be_predicted(engine: EngineName) -> None:
     torch.testing.assert_close(outputs, learner.outputs(xs)[3])
 
 
+def test_inputs_that_numpy_does_not_have_are_learned_in_the_usual_way() -> None:
+    learner = mr.MER(mlp(), memory=mr.Reservoir(9), s=2, k=4)
+    xs, ys, _ = examples()
+    for x, y in zip(xs.bfloat16(), ys, strict=True):
+        learner.observe(x, y)
+    assert learner.predict(xs[3].bfloat16()).shape == ()
+
+
 def test_layers_without_a_size_are_refused_with_a_remedy() -> None:
     model = nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.Linear(8, CLASSES))
     with pytest.raises(mr.InputError, match=r"0\.weight has no size yet .*call the model with a batch of inputs"):

@@ -103,10 +103,11 @@ class CpuEngine(Engine):
 
     def output(self, x: NDArray[Any]) -> NDArray[Any] | None:
         """Run the kernel forward."""
-        if self._apart or not self._kernels or self.name != "cpu":  # before anything is learned, torch is there already
-            return None
+        chain = self.chains[0]
+        if self._apart or not self._kernels or self.name != "cpu" or x.shape[1] != chain.layers[0].in_features:
+            return None  # also before anything is learned: torch is there already
         with self._lock:
-            return self._kernel(self.chains[0]).output(self.chains[0], x)
+            return self._kernel(chain).output(chain, x)
 
     def gradients(self, table: Table, groups: list[Ints], objective: Objective, example: int) -> Gradients:
         """Make one pass over all the groups."""
