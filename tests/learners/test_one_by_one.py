@@ -1,7 +1,10 @@
 """Single examples through the compiled engine: the same weights, draws and errors as `observe_many`."""
 
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -227,6 +230,58 @@ def test_a_prediction_refuses_what_is_not_finite() -> None:
     learner = all_at_once(KINDS["mer"])
     with pytest.raises(mr.InputError, match="not finite"):
         learner.predict(torch.full((1, 6), torch.inf))
+
+
+def pressing_ctrl_c(work: Callable[[], None], at: int = -1) -> int:
+    """Do some work with Ctrl-C at the line of the package with this number; return how many lines were executed."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        if not frame.f_code.co_filename.startswith(str(Path(mr.__file__).parent)):
+            return None
+        if event == "line":
+            lines += 1
+            if lines - 1 == at:
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt:
+        assert at >= 0
+    finally:
+        sys.settrace(None)
+    return lines
+
+
+@pytest.mark.parametrize("kind", ["mer", "online"])
+def test_ctrl_c_comes_before_or_after_an_example(kind: str) -> None:
+    learner, xs, ys = KINDS[kind]()
+
+    def go_on() -> None:
+        for number in range(learner.seen, 10):
+            learner.observe(xs[number], ys[number])
+
+    learner.observe_many(xs[:3], ys[:3])
+    states = {3: state(learner)}
+    for number in range(3, 10):
+        learner.observe(xs[number], ys[number])
+        states[learner.seen] = state(learner)
+    lines = at = 0
+    while at <= lines:
+        learner, _, _ = KINDS[kind]()
+        learner.observe_many(xs[:3], ys[:3])
+        if not lines:
+            lines = pressing_ctrl_c(go_on)
+            continue
+        pressing_ctrl_c(go_on, at)
+        assert_same_state(state(learner), states[learner.seen])
+        go_on()
+        assert_same_state(state(learner), states[10])
+        at += 29
+    assert lines > 300
 
 
 def test_a_loaded_learner_takes_the_fast_way_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
