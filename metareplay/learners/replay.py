@@ -83,7 +83,7 @@ class ReplayLearner(Learner):
 
     @final
     def plan_ahead(self, count: int, table: Table) -> Plan | None:
-        """Draw everything for examples still to come; only for the next one if the memory places them by their task."""
+        """Draw everything for examples still to come, unless the memory places them by their task."""
         del table
         if not self.memory.looks_ahead:
             return None

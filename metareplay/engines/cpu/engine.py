@@ -147,9 +147,10 @@ class CpuEngine(Engine):
 
     def _kernel(self, chain: Chain) -> "_Kernel":
         self.weights.check()
-        if chain.widths not in self._kernels:
-            self._kernels[chain.widths] = _Kernel(self.weights, chain.widths)
-        return self._kernels[chain.widths]
+        widths = chain.widths
+        if widths not in self._kernels:
+            self._kernels[widths] = _Kernel(self.weights, widths)
+        return self._kernels[widths]
 
     def _chain(self, table: Table, rows: Ints) -> Chain:
         return self.chains[int(table.tasks(rows[:1])[0]) if self._apart else 0]
