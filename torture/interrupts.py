@@ -189,8 +189,13 @@ def _while_observing(make: Make, _path: Path) -> Work:
 
     def work(at: AtLine) -> str | None:
         learner = _observed(make, FROM)
-        xs, ys, tasks = examples()
-        came = _interrupted(at, lambda: learner.observe(xs[FROM], int(ys[FROM]), int(tasks[FROM])))
+        several = [(x, int(y), int(task)) for x, y, task in zip(*(part[FROM:TO] for part in examples()), strict=True)]
+
+        def one_by_one() -> None:
+            for example in several:
+                learner.observe(*example)
+
+        came = _interrupted(at, one_by_one)
         return "Ctrl-C got lost" if at.number >= 0 and not came else _go_on(learner, states, TO)
 
     return work

@@ -5,6 +5,7 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from metareplay.errors import InputError
 
@@ -37,6 +38,11 @@ class Weights:
 
     def _take(self) -> None:
         """Copy the module's parameters into one vector, and make the parameters views of it."""
+        lazy = [name for name, p in self.module.named_parameters() if is_lazy(p)]
+        if lazy:
+            raise InputError(
+                f"{lazy[0]} has no size yet (LazyLinear): call the model with a batch of inputs, then make the learner"
+            )
         named = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         kinds = {(p.dtype, p.device) for p in named.values()}
         if len(kinds) != 1:
@@ -51,6 +57,37 @@ class Weights:
         self.gradient = torch.zeros_like(self.theta)
         for parameter, piece in zip(self._parameters, self._pieces(self.theta), strict=True):
             parameter.data = piece
+        self._note_places()
+
+    def __getstate__(self) -> dict[str, nn.Module]:
+        """Return the module alone: in a copy of it, the parameters are no views of one vector."""
+        return {"module": self.module}
+
+    def __setstate__(self, state: dict[str, nn.Module]) -> None:
+        """Make one vector of the copied module's parameters."""
+        self.module = state["module"]
+        self._take()
+
+    def _note_places(self) -> None:
+        """Note where every part of the module is, so that `check` need not search for them."""
+        parts = [named for part in self.module.modules() for named in (part._modules, part._parameters)]
+        self._sizes = [(named, len(named)) for named in parts]
+        self._places = [(named, name, held) for named in parts for name, held in named.items()]
+        self._trained = [(p, p.data_ptr()) for p in self._parameters]
+        self._frozen = [p for p in self.module.parameters() if not p.requires_grad]
+
+    def _as_noted(self) -> bool:
+        """Return whether every part is where it was, and parameters are trained or frozen as before."""
+        for named, size in self._sizes:
+            if len(named) != size:
+                return False
+        for named, name, held in self._places:
+            if named.get(name) is not held:
+                return False
+        for parameter, address in self._trained:
+            if parameter.data_ptr() != address or not parameter.requires_grad:
+                return False
+        return not any(parameter.requires_grad for parameter in self._frozen)
 
     def rebuild(self) -> Carry:
         """Take over the module's parameters as they are now, after layers were added, replaced or resized.
@@ -82,6 +119,8 @@ class Weights:
 
     def check(self) -> None:
         """Raise InputError if the model was moved, or its parameters replaced, outside `rebuild`."""
+        if self._as_noted():
+            return
         at = self.theta.data_ptr()
         now = [p for p in self.module.parameters() if p.requires_grad]
         for number, parameter in enumerate(self._parameters):
@@ -92,6 +131,7 @@ class Weights:
                     "(model.to(...)), then make the learner, or change its layers inside learner.reshaping()"
                 )
             at += parameter.numel() * parameter.element_size()
+        self._note_places()
 
     def _pieces(self, vector: Tensor) -> list[Tensor]:
         sizes = [p.numel() for p in self._parameters]

@@ -1,6 +1,7 @@
 """The command line. It reads options and shows results, and has no logic of its own."""
 
 import sys
+from typing import Annotated
 
 import torch
 import typer
@@ -24,6 +25,20 @@ def version() -> None:
     shown.print(__version__, highlight=False)
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+def _top(
+    show: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    del show
+
+
 def make_app(words: list[str]) -> typer.Typer:
     """Make the command line.
 
@@ -37,6 +52,7 @@ def make_app(words: list[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
+    app.callback()(_top)
     app.command("run")(run_command(words))
     app.command("sweep")(sweep_command(words))
     for command in (demo, paper, bench, play):

@@ -3,8 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
+from numpy.typing import NDArray
 from torch import Tensor
 
 from metareplay._core.draws import Ints
@@ -52,6 +53,35 @@ class Gradients(ABC):
         """
 
 
+class Singles(ABC):
+    """Learn the examples of a plan one at a time, as they come, with as little around the arithmetic as possible."""
+
+    @abstractmethod
+    def follow(self, plan: Plan) -> bool:
+        """Take over a plan whose examples are still to come; return whether its steps can be taken in this way.
+
+        Args:
+            plan: The rows to visit, in order, and the rates.
+        """
+
+    @abstractmethod
+    def learn(self, number: int, x: NDArray[Any], y: int | NDArray[Any]) -> bool:
+        """Compute what the weights are after the next example; `give` makes them the model's. Nothing changes before.
+
+        Args:
+            number: The number of the example in the plan. Its row of the table has been written.
+            x: Its input as the model takes it, one row.
+            y: Its label, or its target.
+
+        Returns:
+            False if `Engine.execute` must do it: the example cannot be learned, or the model or the table has changed.
+        """
+
+    @abstractmethod
+    def give(self) -> None:
+        """Make the weights that were computed the model's."""
+
+
 class Engine(ABC):
     """Do the arithmetic on weights.
 
@@ -72,6 +102,25 @@ class Engine(ABC):
             table: The examples by row.
             objective: What each step minimises.
         """
+
+    def singles(self, table: Table, objective: Objective) -> Singles | None:
+        """Return what learns single examples faster than `execute`, giving the same weights; None if nothing does.
+
+        Args:
+            table: The examples by row.
+            objective: What each step minimises.
+        """
+        del table, objective
+        return None
+
+    def output(self, x: NDArray[Any]) -> NDArray[Any] | None:
+        """Compute the outputs for a single input faster than `outputs`, up to rounding; None if that is not possible.
+
+        Args:
+            x: The input as the model takes it, one row.
+        """
+        del x
+        return None
 
     @abstractmethod
     def gradients(self, table: Table, groups: list[Ints], objective: Objective, example: int) -> Gradients:

@@ -19,7 +19,7 @@ from metareplay._core.table import Table
 from metareplay._core.weights import Weights, reptile
 from metareplay.engines.engine import Engine, Gradients, Outcome
 from metareplay.engines.inputs import as_input, gather
-from metareplay.engines.modes import evaluating
+from metareplay.engines.modes import evaluating, training
 from metareplay.engines.objective import Objective, forward, prepared
 from metareplay.engines.precision import full_precision
 from metareplay.errors import InputError
@@ -240,9 +240,8 @@ class TorchEngine(Engine):
             logger.warning("learning by torch, which is much slower for small models: %s", self.reason)
         self.weights.check()
         self.weights.gather_gradient()
-        if not self.weights.module.training:
-            self.weights.module.train()
         with (
+            training(self.weights.module),
             torch.inference_mode(False),
             torch.enable_grad(),
             few_threads(self.weights),

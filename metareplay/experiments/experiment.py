@@ -27,6 +27,7 @@ from metareplay.learners import Learner
 from metareplay.learners.predictor import checked, option_types
 from metareplay.learners.table_learner import plain_settings
 from metareplay.memories import Memory
+from metareplay.memories.memory import check_capacity
 from metareplay.streams import FirstTasks, HeldOut, Stream
 
 NOT_OPTIONS = {"model", "memory", "engine", "seed", "classes", "head"}  # fields that an experiment does not leave open
@@ -222,6 +223,7 @@ class Experiment(BaseExperiment[Record]):
             kind = _usual_memory(known)
         else:
             kind = find("memory kind", self.memory_kind, MEMORIES_BY_NAME)
+        check_capacity("memory", self.memory)
         needs = {"tasks": tasks} if "tasks" in _parameters(kind) else {}
         return kind(self.memory, **needs)
 

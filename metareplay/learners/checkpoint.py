@@ -59,6 +59,8 @@ def save(
     }
     labels = learner.written_labels()
     about |= {} if labels is None else {"labels": labels}
+    frozen = [name for name, parameter in learner.model.named_parameters() if not parameter.requires_grad]
+    about |= {"frozen": frozen} if frozen else {}
     write_archive(path, about, tensors)
 
 

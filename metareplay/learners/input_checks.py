@@ -13,6 +13,10 @@ from metareplay._core.checks import described
 from metareplay.errors import InputError
 from metareplay.networks import Structured, TaskModule
 
+BATCH_NORM = (
+    "BatchNorm needs several values per channel, and examples are learned one at a time: use LayerNorm or GroupNorm, "
+    "or put that layer into evaluation mode, layer.eval()"
+)
 Array = Tensor | NDArray[np.generic]
 Tasks = SupportsIndex | Sequence[int] | Array | None
 
@@ -65,15 +69,32 @@ class InputChecks:
         if xs.dim() < 1:
             raise InputError("x has no batch dimension: give a batch of inputs")
         if self._expected is not None and (xs.shape[1:], xs.dtype) != self._expected:
-            shape, dtype = self._expected
-            raise InputError(
-                f"x has shape {tuple(xs.shape[1:])} and dtype {xs.dtype}; earlier ones had {tuple(shape)} and {dtype}"
-                + ("; networks.Structured takes different lengths" if len(xs.shape) == len(shape) + 1 else "")
-            )
+            xs = self._like_earlier(xs, *self._expected)
         if xs.is_floating_point() and not torch.isfinite(xs).all():
             row = int((~torch.isfinite(xs)).flatten(1).any(1).nonzero()[0]) if xs.dim() > 1 else 0
             raise InputError(f"x of example {row} is not finite (NaN or infinity): clean the input and try again")
         return xs
+
+    @property
+    def expected_shape(self) -> torch.Size | None:
+        """The shape of one input; None before the first."""
+        return None if self._expected is None else self._expected[0]
+
+    @staticmethod
+    def _like_earlier(xs: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+        """Return inputs in the dtype of earlier ones, or raise InputError where the values would mean something else.
+
+        Bytes are images, which are scaled; so they are not made real numbers, nor are real numbers made bytes.
+        """
+        bytes_and_others = torch.uint8 in (dtype, xs.dtype)
+        if xs.shape[1:] == shape and not bytes_and_others:
+            found = xs.to(dtype)
+            if dtype.is_floating_point or (not xs.is_floating_point() and torch.equal(found.to(xs.dtype), xs)):
+                return found
+        raise InputError(
+            f"x has shape {tuple(xs.shape[1:])} and dtype {xs.dtype}; earlier ones had {tuple(shape)} and {dtype}"
+            + ("; networks.Structured takes different lengths" if len(xs.shape) == len(shape) + 1 else "")
+        )
 
     def tasks(self, task: Tasks, count: int, needed: bool) -> Tensor:
         """Return one task id per input (-1 if none was given), or raise InputError.
@@ -188,5 +209,6 @@ def as_tensor(name: str, value: object) -> Tensor:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the first line of what an exception says."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """Return the first line of what an exception says, and for a known one what to do."""
+    said = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"{said} ({BATCH_NORM})" if "Expected more than 1 value per channel" in said else said

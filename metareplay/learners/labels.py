@@ -75,6 +75,17 @@ class Labels:
         self._coming = list(new)
         return torch.tensor(found, dtype=torch.int64)
 
+    def number(self, label: object) -> int | None:
+        """Return the number of a label; None if it is not known.
+
+        Args:
+            label: The label.
+        """
+        try:
+            return self._numbers.get(label)
+        except TypeError:  # it cannot be hashed
+            return None
+
     def look_up(self, ys: object) -> Tensor:
         """Return the number of each label, -1 for one that is not known.
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from metareplay._core.columns import Columns
 from metareplay._core.interrupts import HeldBack
+from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay.engines.inputs import as_input
 from metareplay.engines.modes import evaluating
@@ -19,6 +20,7 @@ from metareplay.errors import CheckpointError, InputError
 from metareplay.learners.heads import find_head, resize
 from metareplay.learners.input_checks import Tasks, as_tensor
 from metareplay.learners.labels import Classes, make_labels, read, written
+from metareplay.learners.one_by_one import OneByOne
 from metareplay.learners.table_learner import ADDED, TableLearner, added_option
 from metareplay.networks import TaskModule
 
@@ -67,6 +69,25 @@ class Learner(TableLearner):
         self._labels = labels
         self._head: nn.Linear | None = None  # the layer that grows, once it is found
         self._head_of: Tensor | None = None  # the weights when it was found; a model whose layers changed has others
+        self._one_by_one = OneByOne()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy goes on with; it draws ahead for itself."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_one_by_one"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Go on where the copied learner was."""
+        self._one_by_one = OneByOne()
+        super().__setstate__(state)
+
+    def follow_change(self, name: str) -> None:
+        """Forget what was drawn ahead with the old value.
+
+        Args:
+            name: The option that has changed.
+        """
+        super().follow_change(name)
+        self._one_by_one.forget()
 
     @final
     def observe(self, x: Any, y: Any, task: int | None = None, *, predict: bool = False) -> Any:
@@ -81,11 +102,12 @@ class Learner(TableLearner):
         Returns:
             None, or what `predict` gave for the example before it was learned; None if no label was known yet.
         """
-        xs = self._checks.single(x)
-        ys = as_tensor("y", y)[None] if self._labels is None else [y]
+        number = y if self._labels is None else self._labels.number(y)
         known = predict and self.labels != ()
-        before = self.predict(xs, task if isinstance(self.model, TaskModule) else None)[0] if known else None
-        self.observe_many(xs, ys, task)
+        task_of_model = task if isinstance(self.model, TaskModule) else None
+        before = self.predict(self._checks.single(x), task_of_model)[0] if known else None
+        if not self._one_by_one.learn(self, x, number, task):
+            self.observe_many(self._checks.single(x), as_tensor("y", y)[None] if self._labels is None else [y], task)
         return before
 
     @final
@@ -107,6 +129,15 @@ class Learner(TableLearner):
         incoming, table = self.accept(xs, ys, task)
         for piece in incoming.pieces(self.piece_size()):
             self.learn_whole(piece, table)
+
+    @final
+    def single_output(self, x: Any) -> tuple[Tensor, bool] | None:
+        """Compute the outputs for a single input like those that were learned, if the engine has a faster way.
+
+        Args:
+            x: A single input, or a batch of inputs, of any size.
+        """
+        return self._one_by_one.output(self, x)
 
     @final
     def learn_whole(self, incoming: Columns, table: Table) -> None:
@@ -210,6 +241,16 @@ class Learner(TableLearner):
             incoming: The examples, in order.
             table: The table to bring them into.
         """
+
+    def plan_ahead(self, count: int, table: Table) -> Plan | None:
+        """Draw everything for examples still to come, whatever they and their tasks are; None if it depends on them.
+
+        Args:
+            count: How many examples to plan for.
+            table: The table that they will come into.
+        """
+        del count, table
+        return None
 
     @classmethod
     def work_per_example(cls, settings: Mapping[str, Any]) -> float:

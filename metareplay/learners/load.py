@@ -28,7 +28,7 @@ def load(path: str | Path, model: nn.Module, kind: type[Kind], **options: Any) -
 def load(path: str | Path, model: nn.Module, kind: type[Any] | None = None, **options: Any) -> Any:
     """Load the learner saved at `path`; it continues on `model`, whose weights are replaced.
 
-    If anything is wrong, the model is left as it was.
+    Parameters that were frozen when it was saved are frozen again. If anything is wrong, the model is left as it was.
 
     Args:
         path: What `Learner.save` wrote.
@@ -45,8 +45,19 @@ def load(path: str | Path, model: nn.Module, kind: type[Any] | None = None, **op
     head = other_head(saved, model_state(model), model)
     if head is None or not _fits(about, saved, model, head):
         check_model(path, saved, model)
-    learner = _make(path, about, model, kind, options)
-    fill_any_size(learner, path, about, tensors)
+    trained = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    frozen = about.get("frozen", [])
+    if not isinstance(frozen, list):
+        raise CheckpointError(f"{path} is damaged (frozen is no list): use an earlier one")
+    try:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(parameter.requires_grad and name not in frozen)
+        learner = _make(path, about, model, kind, options)
+        fill_any_size(learner, path, about, tensors)
+    except BaseException:
+        for parameter, is_trained in trained.items():
+            parameter.requires_grad_(is_trained)
+        raise
     return learner
 
 

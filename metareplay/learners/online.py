@@ -53,6 +53,10 @@ class Online(Learner):
         """Take the steps on each example."""
         step_once(self, incoming, table, self.steps)
 
+    def plan_ahead(self, count: int, table: Table) -> Plan:
+        """Plan the steps on examples still to come."""
+        return Plan.once(np.full(count, -1, np.int64), self.lr, self.seen, table.capacity, self.steps)
+
     @classmethod
     def work_per_example(cls, settings: Mapping[str, Any]) -> float:
         """Estimate the cost: the steps on each example."""

@@ -1,10 +1,11 @@
 """A model with its loss and its engine, the base of everything that trains: it checks its inputs and predicts."""
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, fields
+from copy import deepcopy
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Literal, final, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self, final, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +14,12 @@ from torch.nn import functional
 from metareplay._core.checks import check_rate, choice, flag, function, instance, real, whole
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws
+from metareplay._core.interrupts import HeldBack
 from metareplay._core.weights import Weights
 from metareplay.engines.choose import EngineName, check_engine, choose_engine
 from metareplay.engines.objective import Loss, Objective, Supervised
 from metareplay.errors import InputError, MetareplayError
+from metareplay.learners.changes import CHANGEABLE, check_change, options_of
 from metareplay.learners.input_checks import InputChecks, Tasks, one_line
 from metareplay.learners.labels import Labels
 from metareplay.learners.predictions import class_dimension, decide, of_each_class, probabilities
@@ -64,19 +67,86 @@ class Predictor:
         self.draws = Draws(self.seed)
         self.objective = self.make_objective()
         self.weights = Weights(self.model)
+        self._outputs: torch.Size | None = None  # shape of one output
+        self._checks = self._make_checks()
         self._choose()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute. An option must be one that may change, and its value is checked."""
+        if "chosen_engine" in self.__dict__ and name in options_of(type(self)):
+            self._change(name, value)
+        else:
+            object.__setattr__(self, name, value)
+
+    @final
+    def _change(self, name: str, value: Any) -> None:
+        """Change an option, completely or not at all."""
+        if name in CHANGEABLE:
+            value = checked(name, option_types(type(self))[name], value)
+        check_change(name, value)
+        before = getattr(self, name)
+        with HeldBack():
+            object.__setattr__(self, name, value)
+            try:
+                self.follow_change(name)
+            except BaseException:
+                object.__setattr__(self, name, before)
+                raise
+
+    def follow_change(self, name: str) -> None:
+        """Bring everything that was made from an option up to date, or raise InputError for a value that does not fit.
+
+        Args:
+            name: The option that has changed.
+        """
+        if name == "clip" and is_dataclass(self.objective):
+            self.objective = replace(self.objective, clip=self.clip)
+        elif name == "clip":
+            self.objective.clip = self.clip
+        if name == "lr" and self._optimizer is not None:
+            for group in self._optimizer.param_groups:
+                group["lr"] = self.lr
+        if self.weights.device.type == "cuda" and (name == "clip" or self._optimizer is not None):  # graphs hold it
+            self._renew_engine()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return everything but the engine, which a copy makes anew, with the moments that the engine has."""
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("chosen_engine", "_optimizer")}
+        return kept | {"moments": self.chosen_engine.state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Go on where the copied learner was."""
+        moments = state.pop("moments")
+        self.__dict__.update(state)
+        checks, outputs = self._checks, self._outputs
+        self._choose()
+        self._checks, self._outputs = checks, outputs
+        self.chosen_engine.restore(moments)
+
+    def __copy__(self) -> Self:
+        """Return a copy with a model and a memory of its own: two learners cannot share them."""
+        return deepcopy(self)
+
+    @final
+    def _renew_engine(self) -> None:
+        """Make the engine anew; it goes on with the moments that the old one had."""
+        moments, checks, outputs = self.chosen_engine.state(), self._checks, self._outputs
+        self._choose()
+        self._checks, self._outputs = checks, outputs
+        self.chosen_engine.restore(moments)
 
     @final
     def _choose(self) -> None:
         """Choose the engine for the model as it is now."""
         theta = nn.Parameter(self.weights.theta)  # the same storage
         theta.grad = self.weights.gradient
-        optimizer = self.make_optimizer(theta)
-        self.chosen_engine = choose_engine(self.engine, self.weights, self.objective, self.draws, optimizer)
-        self._checks = InputChecks(
-            self.model, self.regression, self.weights.dtype, type(self).__name__, own_loss=self.loss is not None
-        )
-        self._outputs: torch.Size | None = None  # shape of one output
+        self._optimizer = self.make_optimizer(theta)
+        self.chosen_engine = choose_engine(self.engine, self.weights, self.objective, self.draws, self._optimizer)
+        self._checks, self._outputs = self._make_checks(), None
+
+    def _make_checks(self) -> InputChecks:
+        own_loss = self.loss is not None
+        return InputChecks(self.model, self.regression, self.weights.dtype, type(self).__name__, own_loss=own_loss)
 
     @final
     @property
@@ -103,14 +173,15 @@ class Predictor:
         """Predict labels for a batch of inputs; for regression, outputs.
 
         Args:
-            xs: A batch of inputs.
+            xs: A batch of inputs, or a single input like those learned so far, for a single label.
             task: The task id, or one for each input, for models with several heads.
 
         Returns:
             A tensor; a NumPy array of labels if the learner's option `classes` is set.
         """
-        outputs = self.outputs(xs, task)
-        return outputs if self.regression else self._decided(outputs)
+        outputs, single = self._outputs_of(xs, task)
+        found = outputs if self.regression else self._decided(outputs)
+        return found[0] if single else found
 
     @final
     def predict_proba(self, xs: Any, task: Tasks = None) -> Tensor:
@@ -125,7 +196,9 @@ class Predictor:
         """
         if self.regression:
             raise InputError("probabilities are undefined for regression: use predict")
-        return self._probabilities(self.outputs(xs, task))
+        outputs, single = self._outputs_of(xs, task)
+        found = self._probabilities(outputs)
+        return found[0] if single else found
 
     @property
     @final
@@ -188,18 +261,60 @@ class Predictor:
         """Compute the model's outputs for a batch of inputs, in evaluation mode.
 
         Args:
-            xs: A batch of inputs.
+            xs: A batch of inputs, or a single input like those learned so far, whose outputs then have no batch
+                dimension.
             task: The task id, or one for each input, for models with several heads.
         """
+        outputs, single = self._outputs_of(xs, task)
+        return outputs[0] if single else outputs
+
+    @final
+    def _outputs_of(self, xs: Any, task: Tasks) -> tuple[Tensor, bool]:
+        """Return the outputs for a batch of inputs, and whether the batch was made from a single input."""
+        if task is None and (found := self.single_output(xs)) is not None:
+            return found
         self.weights.check()
-        xs = self._checks.inputs(xs)
-        return self._forward(xs, self._checks.tasks(task, len(xs), needed=isinstance(self.model, TaskModule)))
+        given = self._checks.batch(xs)
+        single = given.shape == self._checks.expected_shape
+        inputs = self._checks.inputs(given[None] if single else given)
+        tasks = self._checks.tasks(task, len(inputs), needed=isinstance(self.model, TaskModule))
+        return self._forward(self._as_taken(inputs, tasks), tasks), single
+
+    @final
+    def _as_taken(self, xs: Tensor, tasks: Tensor) -> Tensor:
+        """Return the first integers as real numbers if the model takes only these, and anything else as it is."""
+        known = self._checks.expected_shape is not None
+        if known or xs.is_floating_point() or xs.dtype == torch.uint8 or not len(xs):
+            return xs
+        try:
+            self._forward(xs[:1], tasks[:1])
+        except InputError as error:
+            real_numbers = xs.to(self.weights.dtype)
+            try:
+                self._forward(real_numbers[:1], tasks[:1])
+            except InputError:
+                raise error from error.__cause__
+            return real_numbers
+        return xs
+
+    def single_output(self, x: Any) -> tuple[Tensor, bool] | None:
+        """Compute the outputs for a single input in a faster way than for a batch; None if there is none.
+
+        Args:
+            x: A single input, or a batch of inputs, of any size.
+
+        Returns:
+            The outputs as a batch of one, and whether the input came without a batch dimension.
+        """
+        del x
+        return None
 
     @final
     def _check(self, xs: Any, ys: Any, task: Tasks, needs_tasks: bool) -> Columns:
         """Return examples ready to learn from, or raise InputError before anything has changed."""
         xs = self._checks.inputs(xs)
         tasks = self._checks.tasks(task, len(xs), needed=needs_tasks or isinstance(self.model, TaskModule))
+        xs = self._as_taken(xs, tasks)
         first = self._forward(xs[:1], tasks[:1]) if self._outputs is None else None
         outputs = self._outputs if first is None else first.shape[1:]
         assert outputs is not None
@@ -241,10 +356,15 @@ class Predictor:
         if not isinstance(found, Tensor) or found.numel() != 1:
             raise InputError(f"the loss gives no single number for {forms}: return the mean over the batch")
 
+    def output_shape(self) -> torch.Size | None:
+        """Return the shape of one output of the model; None before the first example since the learner was made."""
+        return self._outputs
+
     @final
     def _check_rows(self, xs: Tensor, ys: Tensor, tasks: Tensor) -> None:
         """Raise InputError for rows of a table that `_check` would not return; task -1 means that none was given."""
-        xs = self._checks.inputs(xs)
+        if self._checks.inputs(xs).dtype != xs.dtype:
+            raise InputError(f"inputs are {xs.dtype}")
         if tasks.dtype != torch.int64 or tasks.shape != (len(xs),) or (len(xs) and int(tasks.min()) < -1):
             raise InputError("task ids are not whole numbers from -1 on")
         named = tasks[tasks >= 0]

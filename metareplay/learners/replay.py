@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
+import numpy as np
+
 from metareplay._core.checks import check_count, check_room, instance, whole
 from metareplay._core.columns import Columns
 from metareplay._core.plan import Plan, Rates
@@ -48,10 +50,22 @@ class ReplayLearner(Learner):
     def __post_init__(self) -> None:
         check_count("k", self.k, "a batch holds at least the incoming example")
         instance("memory", self.memory, Memory, "a memory, for instance Reservoir(500)")
-        rows = whole("k", self.rows_per_example())
-        check_room("rows per example (k times the number of batches)", rows, ROW_BYTES * rows)
+        self._check_rows_per_example()
         super().__post_init__()
         self.memory.claim()
+
+    def _check_rows_per_example(self) -> None:
+        rows = whole("k", self.rows_per_example())
+        check_room("rows per example (k times the number of batches)", rows, ROW_BYTES * rows)
+
+    def follow_change(self, name: str) -> None:
+        """Check that the batches are not too large.
+
+        Args:
+            name: The option that has changed.
+        """
+        self._check_rows_per_example()
+        super().follow_change(name)
 
     @abstractmethod
     def plan(self, memory: Sampler) -> Plan:
@@ -70,6 +84,15 @@ class ReplayLearner(Learner):
         outcome = self.execute(plan, table)
         self.finish(outcome, plan.slots, incoming, table)
 
+    @final
+    def plan_ahead(self, count: int, table: Table) -> Plan | None:
+        """Draw everything for examples still to come, unless the memory places them by their task."""
+        del table
+        if not self.memory.looks_ahead:
+            return None
+        with Sampler(self.memory, self.draws, self.seen, np.full(count, -1, np.int64)) as memory:
+            return self.plan(memory)
+
     def rows_per_example(self) -> int:
         """Return the largest number of rows that are visited for one incoming example."""
         return self.k
@@ -81,8 +104,9 @@ class ReplayLearner(Learner):
 
     @final
     def piece_size(self) -> int:
-        """Return the number of examples for which a plan has a moderate size."""
-        return max(1, min(PIECE, ROWS // self.rows_per_example()))
+        """Return the number of examples for which a plan has a moderate size, and the table has room."""
+        room = PIECE if self.table is None else len(self.table) - self.table.capacity
+        return max(1, min(PIECE, room, ROWS // self.rows_per_example()))
 
     @property
     @final

@@ -193,7 +193,8 @@ class TableLearner(Predictor):
             try:
                 self._choose()
             except InputError as error:  # the engine that was asked for cannot learn the new model; torch can
-                self.engine, refused = "torch", error
+                object.__setattr__(self, "engine", "torch")  # a fixed option to everybody else
+                refused = error
                 self._choose()
             if expected is not None:
                 self.expect(expected.gather(torch.zeros(1, dtype=torch.int64))["x"])

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
@@ -28,12 +28,15 @@ class Memory(ABC):
     Args:
         capacity: The largest number of examples to hold.
         storage: Where the examples are kept; None keeps them on the model's device.
+
+    Attributes:
+        looks_ahead: Whether `place` depends on nothing but counts and draws, and not on the tasks that it is given.
     """
 
+    looks_ahead: ClassVar[bool] = False
+
     def __init__(self, capacity: int, storage: Storage | None = None) -> None:
-        check_count("capacity", capacity, "a memory holds at least one example")
-        self.capacity = whole("capacity", capacity)
-        check_room("capacity", self.capacity, BYTES * self.capacity)
+        self.capacity = check_capacity("capacity", capacity)
         if storage is not None:
             instance("storage", storage, Storage, "a Storage, or None")
         self.storage = storage
@@ -168,6 +171,19 @@ class Memory(ABC):
         """Show the options and how full the memory is."""
         options = ", ".join(f"{name}={value!r}" for name, value in self.settings().items() if name != "kind")
         return f"<{type(self).__name__}({options}), {len(self)} held of {self.seen} seen>"
+
+
+def check_capacity(name: str, value: int) -> int:
+    """Return how many examples a memory is to hold; raise InputError for a number that it cannot hold.
+
+    Args:
+        name: What the user calls the number.
+        value: The number.
+    """
+    check_count(name, value, "a memory holds at least one example")
+    capacity = whole(name, value)
+    check_room(name, capacity, BYTES * capacity)
+    return capacity
 
 
 def read_export(path: str | Path) -> dict[str, NDArray[Any]]:

@@ -1,6 +1,6 @@
 """The most recent examples, as in DQN (Mnih et al., 2015)."""
 
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
@@ -19,6 +19,8 @@ class Recent(Memory):
     >>> Recent(3).place(Draws(seed=0), tasks=np.zeros(5, np.int64))
     array([0, 1, 2, 0, 1])
     """
+
+    looks_ahead: ClassVar[bool] = True
 
     def place(self, draws: Draws, tasks: Ints) -> Ints:
         """Overwrite the oldest slot."""

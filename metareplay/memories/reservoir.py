@@ -1,6 +1,6 @@
 """Reservoir sampling: Algorithm 3 of Riemer et al. (2019), after Vitter (1985)."""
 
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
 import numpy as np
 
@@ -25,6 +25,8 @@ class Reservoir(Memory):
     >>> Reservoir(3).place(Draws(seed=0), tasks=np.zeros(8, np.int64))
     array([ 0,  1,  2, -1,  1,  1,  0, -1])
     """
+
+    looks_ahead: ClassVar[bool] = True
 
     def __init__(
         self, capacity: int, rule: Literal["paper", "official"] = "paper", storage: Storage | None = None

@@ -18,6 +18,7 @@ from metareplay.learners import Q_LEARNERS, QLearner
 from metareplay.learners.predictor import checked, option_types
 from metareplay.learners.table_learner import plain_settings
 from metareplay.memories import Memory, Recent, Reservoir
+from metareplay.memories.memory import check_capacity
 from metareplay.networks import mlp, nature_cnn
 from metareplay.rl.evaluation import Evaluation
 from metareplay.rl.game_record import GameIdentity, GameRecord
@@ -271,6 +272,7 @@ class GameExperiment(BaseExperiment[GameRecord]):
         make: Callable[[int], Memory] = type(_default(default))
         if self.memory_kind is not None:
             make = find("memory kind", self.memory_kind, MEMORIES)
+        check_capacity("memory", self.memory)
         return {**self.options, "memory": make(self.memory)}
 
 

@@ -63,9 +63,9 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "negative rate": (["run", "--lr", "-1"], "lr=-1.0: use a positive number"),
     "rate that is no number": (["run", "--lr", "nan"], "lr=nan: use a positive number"),
     "no batch": (["run", "--k", "0"], "k=0: a batch holds at least the incoming example"),
-    "no memory": (["run", "--memory", "0"], "capacity=0: "),
-    "less than no memory": (["run", "--memory", "-5"], "capacity=-5: "),
-    "demo without memory": (["demo", "--memory", "0"], "capacity=0: "),
+    "no memory": (["run", "--memory", "0"], "memory=0: "),
+    "less than no memory": (["run", "--memory", "-5"], "memory=-5: "),
+    "demo without memory": (["demo", "--memory", "0"], "memory=0: "),
     "no tasks": (["run", "--tasks", "0"], "tasks=0: use a whole number of at least 1"),
     "too many examples": (["run", "--examples", "60001"], "examples=60001: use a whole number from 1 to 60000"),
     "no seeds": (["run", "--seeds", "0"], "--seeds 0: run at least one"),
@@ -135,6 +135,7 @@ def test_without_a_command_it_shows_the_help(call: Call) -> None:
 
 
 def test_version_is_printed(call: Call) -> None:
+    assert call("--version").out == f"{mr.__version__}\n"
     assert call("version").out == f"{mr.__version__}\n"
 
 
@@ -187,7 +188,7 @@ def test_every_command_explains_itself(call: Call) -> None:
 # What the system refuses
 
 HUGE = {
-    "memory": "capacity=1000000000000000 would need .* GiB of memory, and this machine has .*: use less",
+    "memory": "memory=1000000000000000 would need .* GiB of memory, and this machine has .*: use less",
     "k": "rows per example .* would need .* GiB of memory",
     "s": "rows per example .* would need .* GiB of memory",
     "tasks": "tasks=1000000000000000 would need .* GiB of memory",

@@ -159,7 +159,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "no such task": ([*QUICK, "--task", "7"], "task 7: catcher has tasks 1 to 6"),
     "no such order": ([*QUICK, "--order", "upside-down"], "order='upside-down': use 'published', 'reversed' or"),
     "no frames": ([*QUICK, "--frames", "0"], "frames=0: every value holds for at least one frame; use frames >= 1"),
-    "no memory": ([*QUICK, "--memory", "0"], "capacity=0"),
+    "no memory": ([*QUICK, "--memory", "0"], "memory=0"),
     "no seeds": ([*QUICK, "--seeds", "0"], "--seeds 0: run at least one"),
     "no episodes": ([*QUICK, "--episodes", "0"], "episodes=0: a score needs at least one episode"),
     "no such memory": ([*QUICK, "--memory-kind", "ring"], "memory kind 'ring': use one of recent, reservoir"),

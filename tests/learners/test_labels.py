@@ -314,7 +314,7 @@ def test_after_ctrl_c_the_rest_gives_the_same_weights(when: int) -> None:
                 signal.raise_signal(signal.SIGINT)
             return self.net(x)  # type: ignore[no-any-return]
 
-    learner = MAKE["mer"](Interrupting(), classes="grow")
+    learner = MAKE["mer"](Interrupting(), classes="grow", engine="torch")
     xs, ys = examples()
     with pytest.raises(KeyboardInterrupt):
         learner.observe_many(xs, ys)

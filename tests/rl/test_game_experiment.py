@@ -157,7 +157,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"learner": "mer"}, "learner 'mer': use one of dqn, dqn-mer"),
     ({"game": "pong"}, "game 'pong': use one of catcher, flappy-bird"),
     ({"observation": "raw"}, "observation='raw': use 'pixels' or 'state'"),
-    ({"memory": 0}, "capacity=0"),
+    ({"memory": 0}, "memory=0"),
     ({"memory_kind": "ring"}, "memory kind 'ring': use one of recent, reservoir"),
     ({"options": {"strength": 1}}, "dqn-mer has no option 'strength'; it takes beta, clip, discount"),
     ({"options": {"loss": torch.nn.functional.mse_loss}}, "dqn-mer has no option 'loss'"),

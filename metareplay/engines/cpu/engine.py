@@ -6,9 +6,11 @@ from typing import Any, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from metareplay._core.draws import Ints
+from metareplay._core.imports import import_whole
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay._core.weights import Weights
@@ -16,6 +18,7 @@ from metareplay.engines.chain import Chain
 from metareplay.engines.cpu.compiling import compiling
 from metareplay.engines.cpu.losses import Reals, loss_number, loss_obstacle, shares_of, target_obstacle
 from metareplay.engines.cpu.optimizers import CompiledOptimizer
+from metareplay.engines.cpu.singles import CpuSingles, Prepared
 from metareplay.engines.cpu.trial import OTHER_GRADIENTS, agrees, rows_to_try
 from metareplay.engines.engine import Engine, Gradients, Outcome
 from metareplay.engines.inputs import as_input, scale_of
@@ -80,6 +83,25 @@ class CpuEngine(Engine):
             kernel.give_moments(chain, optimizer)
         return Outcome(learned)
 
+    def singles(self, table: Table, objective: Objective) -> CpuSingles | None:
+        """Return the kernel for single examples, where one chain serves all tasks and a step needs only its batch."""
+        if not isinstance(objective, Supervised) or objective.by_task or objective.penalty is not None:
+            return None
+        if self._apart or self._plain.optimizer is not None:
+            return None
+        with self._lock:
+            if self.name != "cpu" or not self._fits(table, objective, vectors=False) or self._untried:
+                return None
+            return self._kernel(self.chains[0]).singles(self.chains[0], table, objective, self._lock)
+
+    def output(self, x: NDArray[Any]) -> NDArray[Any] | None:
+        """Run the kernel forward."""
+        chain = self.chains[0]
+        if self._apart or not self._kernels or self.name != "cpu" or x.shape[1] != chain.layers[0].in_features:
+            return None  # also before anything is learned: torch is there already
+        with self._lock:
+            return self._kernel(chain).output(chain, x)
+
     def gradients(self, table: Table, groups: list[Ints], objective: Objective, example: int) -> Gradients:
         """Make one pass over all the groups."""
         with self._lock:
@@ -118,9 +140,10 @@ class CpuEngine(Engine):
 
     def _kernel(self, chain: Chain) -> "_Kernel":
         self.weights.check()
-        if chain.widths not in self._kernels:
-            self._kernels[chain.widths] = _Kernel(self.weights, chain.widths)
-        return self._kernels[chain.widths]
+        widths = chain.widths
+        if widths not in self._kernels:
+            self._kernels[widths] = _Kernel(self.weights, widths)
+        return self._kernels[widths]
 
     def _chain(self, table: Table, rows: Ints) -> Chain:
         return self.chains[int(table.tasks(rows[:1])[0]) if self._apart else 0]
@@ -179,10 +202,14 @@ class _Kernel:
     """
 
     def __init__(self, weights: Weights, widths: tuple[int, ...]) -> None:
-        from metareplay.engines.cpu import groups, layout, optimizer_steps, simd, steps  # here: numba is slow to import
+        # here, because numba takes long to import
+        import_whole("metareplay.engines.cpu.groups", "metareplay.engines.cpu.single_rows")
+        import_whole("metareplay.engines.cpu.optimizer_steps")
+        from metareplay._core.numba_private import entry_point
+        from metareplay.engines.cpu import groups, layout, optimizer_steps, simd, single_rows, steps
 
         self._code, self._groups, self._packed, self._eight = steps, groups, layout, simd.EIGHT
-        self._by_optimizer = optimizer_steps
+        self._single, self._entry_point, self._by_optimizer = single_rows, entry_point, optimizer_steps
         self.module_weights = weights
         self._dtype = weights.theta.numpy().dtype
         self._number: Any = self._dtype.type
@@ -200,6 +227,9 @@ class _Kernel:
         self._ran: set[tuple[bool, ...]] = set()
         self._packed_from: Table | None = None
         self._penalty: tuple[QuadraticPenalty | None, Any] = (None, None)  # the last penalty, and its rows
+        self._places: NDArray[np.int64] | None = None
+        self._output_code: Callable[..., Any] | None = None  # machine code for a single input
+        self._one_row = layout.sparse_rows(1, widths[0], self._dtype)
 
     def run(
         self,
@@ -214,8 +244,7 @@ class _Kernel:
         self._pack(table, plan.rows)
         if optimizer is not None:
             return self._run_by(optimizer, chain, plan, table, objective, careful)
-        if plan.together and (size := int(np.diff(plan.ends).max())) > self._room.size:
-            self._room = self._packed.make_batch(self._net, size)
+        self._make_room(plan)
         self._take_weights(chain)
         with compiling(self._ran, plan.together, objective.penalty is not None):
             return self._code.run_plan(
@@ -272,6 +301,55 @@ class _Kernel:
         for room, vector in zip((self._moments.first, self._moments.second), found, strict=True):
             if vector is not None:
                 self._packed.get_weights(self._net, room, _parts(chain, vector))
+
+    def _make_room(self, plan: Plan) -> None:
+        if plan.together and (size := int(np.diff(plan.ends).max())) > self._room.size:
+            self._room = self._packed.make_batch(self._net, size)
+
+    def singles(self, chain: Chain, table: Table, objective: Supervised, lock: threading.RLock) -> CpuSingles:
+        """Return what runs plans for this table and objective one example at a time."""
+
+        def prepare(plan: Plan) -> Prepared | None:
+            if plan.together and objective.clip is not None:  # such steps are torch's
+                return None
+            self._pack(table, plan.rows[plan.rows < table.capacity])
+            self._make_room(plan)
+            targets, steps = self._targets(objective), self._steps(plan, table, by_task=False)
+            rows, ends = (np.require(numbers, np.int64, ["C", "A", "W"]) for numbers in (steps.rows, steps.ends))
+            steps = steps._replace(rows=rows, ends=ends, s=int(steps.s), incoming=int(steps.incoming))
+            room, goals = self._room if plan.together else None, self._values if objective.regression else self._labels
+            return Prepared(
+                self._net, self._table, targets, steps, self._rates(plan, objective.clip), room, goals, self._copied
+            )
+
+        places = self._places_of(chain)
+        return CpuSingles(self.module_weights, table, places, prepare, lambda: self._net, self.clear, lock)
+
+    def output(self, chain: Chain, x: NDArray[Any]) -> NDArray[Any] | None:
+        """Compute the outputs for one input in the dtype of the weights; None if the input is not finite."""
+        theta = self.module_weights.theta.numpy()
+        if not self._single.take_weights(self._net.rows.reshape(-1), self._places_of(chain), theta, x):
+            return None
+        found = np.empty((1, self._widths[-1]), self._dtype)
+        arguments = self._net, x, 1.0, self._one_row, found
+        if self._output_code is None:
+            with compiling(self._ran):
+                self._code.outputs(*arguments)
+            self._output_code = self._entry_point(self._code.outputs, *arguments) or self._code.outputs
+        else:
+            self._output_code(*arguments)
+        return found
+
+    def _places_of(self, chain: Chain) -> NDArray[np.int64]:
+        """Return where each weight is in the net's rows, counted through them, by copying in the weights' numbers."""
+        if self._places is None:
+            numbers = torch.arange(1.0, self.module_weights.theta.numel() + 1, dtype=torch.float64)
+            rows = np.zeros(self._net.rows.shape)
+            parts = [(weight.numpy(), bias.numpy()) for weight, bias in chain.split(numbers)]
+            self._packed.put_weights(self._net, rows, parts)
+            found = np.flatnonzero(rows)
+            self._places = found[np.argsort(rows.reshape(-1)[found])]
+        return self._places
 
     def gradients(
         self, chain: Chain, table: Table, rows: Ints, shares: Reals, ends: Ints, objective: Supervised

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from metareplay._core.draws import Ints, Purpose
+from metareplay._core.imports import import_whole
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay._core.weights import Weights
@@ -161,6 +162,7 @@ class _LayerKernel:
     """
 
     def __init__(self, weights: Weights, layers: Layers, plain: TorchEngine) -> None:
+        import_whole("metareplay.engines.cpu.layer_steps")
         from metareplay.engines.cpu import layer_steps, layout, optimizer_steps, simd  # here: numba is slow to import
 
         self._code, self._packed, self._by_optimizer = layer_steps, layout, optimizer_steps

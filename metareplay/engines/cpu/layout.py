@@ -69,6 +69,7 @@ KERNEL_FILES = (
     "groups.py",
     "optimizer_steps.py",
     "layer_steps.py",
+    "single_rows.py",
 )  # they decide the machine code
 STAMP = source_stamp(Path(__file__).parent, KERNEL_FILES)
 

@@ -36,7 +36,7 @@ def loss_obstacle(objective: Objective) -> str | None:
 
 
 def target_obstacle(objective: Objective, target: torch.Size, outputs: int) -> str | None:
-    """Say which targets the kernels would need; None if they know the loss for these. A user's own loss may take others.
+    """Say which targets the kernels would need; None if these are right. A user's own loss may take others.
 
     Args:
         objective: What steps minimise.

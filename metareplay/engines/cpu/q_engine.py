@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from metareplay._core.draws import Ints
+from metareplay._core.imports import import_whole
 from metareplay._core.plan import Plan, Rates
 from metareplay._core.table import Table, TensorColumn
 from metareplay._core.weights import Weights
@@ -155,6 +156,7 @@ class QKernel:
     def __init__(
         self, weights: Weights, widths: tuple[int, ...], optimizer: torch.optim.Optimizer | None, batch: int
     ) -> None:
+        import_whole("metareplay.engines.cpu.q_steps")
         from metareplay.engines.cpu import q_steps  # here, because numba takes long to import
 
         self._code: Any = q_steps
