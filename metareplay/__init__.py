@@ -41,7 +41,7 @@ from metareplay.learners import (
     TaskInput,
     load,
 )
-from metareplay.memories import Memory, Recent, Reservoir, Ring, Sampler
+from metareplay.memories import DiskReservoir, Memory, Recent, Reservoir, Ring, Sampler
 from metareplay.streams import ManyPermutations, Omniglot, OwnStream, Permutations, Rotations, Stream
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ __all__ = [
     "CheckpointError",
     "Columns",
     "DataError",
+    "DiskReservoir",
     "Draws",
     "ERTasks",
     "Grid",

@@ -104,6 +104,15 @@ def _check_state(path: Path, what: str, saved: dict[str, Tensor], expected: dict
 
 def _check_memory(path: Path, memory: Memory, seen: int, tensors: dict[str, Tensor], held: int) -> None:
     """Check which slots are filled, and the counts of examples."""
+    if "memory/mark" in tensors:
+        mark = tensors["memory/mark"]
+        if mark.dtype != torch.int64 or mark.dim():
+            raise CheckpointError(f"{path} is damaged (the memory's mark is no number): use an earlier one")
+        try:
+            memory.check_mark(int(mark))
+        except InputError as error:
+            raise CheckpointError(f"{path} does not fit: {error}") from error
+        return
     for name in ("memory/filled", "memory/seen_of"):
         if name not in tensors:
             raise CheckpointError(f"{path} is damaged, {name} is missing: use an earlier one")
@@ -116,9 +125,13 @@ def _check_memory(path: Path, memory: Memory, seen: int, tensors: dict[str, Tens
         raise CheckpointError(f"{path} is damaged (a slot is filled twice or not there): use an earlier one")
     if max(slots, default=-1) + 1 != held:
         raise CheckpointError(f"{path} is damaged ({len(slots)} slots are filled by {held} rows): use an earlier one")
+    numbers, offered = tensors.get("memory/numbers", filled), int(tensors.get("memory/seen", torch.tensor(seen)))
+    known = numbers.tolist() if "memory/numbers" in tensors else []
+    if numbers.dtype != torch.int64 or numbers.shape != filled.shape or any(not -1 <= n < offered for n in known):
+        raise CheckpointError(f"{path} is damaged (the numbers of its examples are wrong): use an earlier one")
     most = MOST if memory.task_count is None else memory.task_count
     tasks, of_each = counts[:, 0].tolist(), counts[:, 1].tolist()
-    if any(not -1 <= task < most for task in tasks) or min(of_each, default=1) < 1 or sum(of_each) != seen:
+    if any(not -1 <= task < most for task in tasks) or min(of_each, default=1) < 1 or sum(of_each) != offered:
         raise CheckpointError(f"{path} is damaged (the counts of its tasks are wrong): use an earlier one")
 
 

@@ -9,6 +9,7 @@ from metareplay._core.columns import Columns
 from metareplay._core.interrupts import HeldBack
 from metareplay._core.table import Table
 from metareplay.errors import InputError
+from metareplay.learners.adopting import store
 from metareplay.learners.input_checks import Array, Tasks, as_tensor
 from metareplay.learners.table_learner import TableLearner
 
@@ -66,6 +67,17 @@ class Learner(TableLearner):
         incoming, table = self.accept(xs, ys, task)
         for piece in incoming.pieces(self.piece_size()):
             self.learn_whole(piece, table)
+
+    @final
+    def store(self, xs: Array, ys: Array | Sequence[int], task: Tasks = None) -> None:
+        """Offer examples to the memory without learning from them. Bad input raises InputError, and nothing is stored.
+
+        Args:
+            xs: A batch of inputs.
+            ys: Their labels, or targets.
+            task: One task id, or one for each example.
+        """
+        store(self, *self.accept(xs, ys, task))
 
     @final
     def learn_whole(self, incoming: Columns, table: Table) -> None:

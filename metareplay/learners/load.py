@@ -1,5 +1,6 @@
 """Load a learner from its checkpoint."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -15,7 +16,7 @@ from metareplay.learners.kinds import LEARNERS, Q_LEARNERS
 from metareplay.learners.learner import Learner
 from metareplay.learners.predictor import named_loss
 from metareplay.learners.table_learner import SOURCE, TableLearner
-from metareplay.memories import MEMORIES, Memory
+from metareplay.memories import MEMORIES, DiskReservoir, Memory
 
 Kind = TypeVar("Kind", bound=TableLearner)
 
@@ -41,7 +42,12 @@ def load(path: str | Path, model: nn.Module, kind: type[Any] | None = None, **op
     about, tensors = read_checkpoint(path)
     check_model(path, part(tensors, "model/"), model)
     learner = _make(path, about, model, kind, options)
-    fill(learner, path, about, tensors)
+    try:
+        fill(learner, path, about, tensors)
+    except BaseException:
+        if "memory" not in options and isinstance(learner.own_memory, DiskReservoir):
+            learner.own_memory.close()  # it was opened here
+        raise
     return learner
 
 
@@ -89,7 +95,8 @@ def _memory(path: Path, saved: dict[str, Any], given: Memory | None) -> Memory:
         if plain(given.settings()) != saved:
             raise CheckpointError(f"{path} was saved with another memory, {saved}: leave memory=... out")
         return given
-    kinds = {kind.__name__: kind for kind in MEMORIES}
+    kinds: dict[str, Callable[..., Memory]] = {kind.__name__: kind for kind in MEMORIES}
+    kinds["DiskReservoir"] = DiskReservoir
     if saved.get("kind") not in kinds:
         raise CheckpointError(
             f"{path} was saved with a memory of your own, {saved.get('kind')}: pass it, load(path, model, memory=...)"

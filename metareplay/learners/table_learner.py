@@ -24,8 +24,10 @@ from metareplay._core.weights import Carry
 from metareplay.engines.engine import Outcome
 from metareplay.errors import InputError, MetareplayError, NonFiniteError
 from metareplay.learners import checkpoint
+from metareplay.learners.adopting import adopt, adopted
 from metareplay.learners.input_checks import one_line
 from metareplay.learners.predictor import Predictor, loss_name
+from metareplay.learners.staging import Staging
 from metareplay.memories.memory import Memory
 
 SOURCE = "source"  # in settings: which class a user's own learner is
@@ -58,6 +60,7 @@ class TableLearner(Predictor):
         super().__post_init__()
         self.seen = 0
         self.table: Table | None = None
+        self._staging = Staging(self.weights.device)
 
     @final
     def make_table(self, like: Columns, room: int) -> Table:
@@ -68,6 +71,9 @@ class TableLearner(Predictor):
             room: How many incoming examples it must hold.
         """
         memory, slots, device = self.own_memory, self.slot_count(), self.weights.device
+        comes_with = memory is not None and self.table is None and len(memory) > 0
+        if memory is not None and comes_with:
+            like = adopted(memory, like)
         storage = (memory.storage if memory is not None else None) or self.make_storage(like)
         if isinstance(storage, TensorStorage) and device.type == "cpu":
             each = sum(math.prod(values.shape[1:]) * values.element_size() for _, values in like.items())
@@ -82,6 +88,8 @@ class TableLearner(Predictor):
                 f"memory, or fewer runs at a time"
             ) from error
         if memory is not None:
+            if comes_with:
+                adopt(self, memory, table)
             memory.table = table
         return table
 
@@ -196,7 +204,12 @@ class TableLearner(Predictor):
         if table.in_memory:
             return self.chosen_engine.execute(plan, table, self.objective)
         undo = self.chosen_engine.remember()
-        return replace(self.chosen_engine.execute(plan, table, self.objective), undo=undo)
+        if not table.in_rows or self.weights.device.type != "cpu":
+            return replace(self.chosen_engine.execute(plan, table, self.objective), undo=undo)
+        staged, small = self._staging.bring(plan, table)
+        outcome = self.chosen_engine.execute(staged, small, self.objective)
+        self._staging.give_back(self.objective.stores, plan, table)
+        return replace(outcome, undo=undo)
 
     @final
     def finish(self, outcome: Outcome, slots: Ints, incoming: Columns, table: Table) -> None:

@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, final
 
@@ -12,14 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metareplay._core.archive import read_arrays, write_arrays
-from metareplay._core.checks import check_count, check_room, instance, path_of, whole
+from metareplay._core.checks import check_count, check_room, described, function, instance, path_of, whole
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws, Ints
-from metareplay._core.table import Storage, Table
+from metareplay._core.interrupts import HeldBack
+from metareplay._core.table import Storage, Table, TensorStorage
 from metareplay.errors import InputError
 from metareplay.streams.stream import Examples
 
-BYTES = 17  # of the lists of slots, for each slot
+BYTES = 25  # of the lists of slots, for each slot
+PIECE = 4096  # examples to look at in one go
 
 
 class Memory(ABC):
@@ -39,13 +42,18 @@ class Memory(ABC):
         self.storage = storage
         self.seen = 0  # examples offered so far, kept or not: N in Algorithm 3
         self.seen_of: Counter[int] = Counter()  # the same count for each task
-        self.order = np.zeros(self.capacity, np.int64)  # the first len(self): slots in the order they were first filled
-        self.is_filled = np.zeros(self.capacity, np.bool_)
-        self.row_of = np.arange(self.capacity)  # the table row of each slot; a Sampler looks ahead in it
         self._count = 0
         self._claimed = False
         self.task_count: int | None = None  # how many tasks there are, for a memory that needs to know the tasks
         self.table: Table | None = None  # the examples themselves; None before the first one
+        self.make_lists()
+
+    def make_lists(self) -> None:
+        """Make the lists of slots, all of them empty."""
+        self.order = np.zeros(self.capacity, np.int64)  # the first len(self): slots in the order they were first filled
+        self.is_filled = np.zeros(self.capacity, np.bool_)
+        self.row_of = np.arange(self.capacity)  # the table row of each slot; a Sampler looks ahead in it
+        self.number_of: Ints | None = np.full(self.capacity, -1)  # which example of the stream each slot holds
 
     def __len__(self) -> int:
         """Count the examples held."""
@@ -81,15 +89,59 @@ class Memory(ABC):
         """The slots that hold an example, in the order they were first filled."""
         return self.order[: self._count]
 
+    def saved_apart(self) -> int | None:
+        """Prepare for a checkpoint: return a mark if the examples are in files of the memory's own, and None if not.
+
+        The checkpoint then holds the mark instead of the examples, and `return_to` goes back to it.
+        """
+        return None
+
+    def check_mark(self, mark: int) -> None:
+        """Raise InputError if the memory cannot go back to a mark.
+
+        Args:
+            mark: What `saved_apart` returned.
+        """
+        raise InputError(f"{type(self).__name__} keeps its examples in checkpoints, but this one has mark {mark}")
+
+    def return_to(self, mark: int) -> None:
+        """Go back to the examples and counts of a mark.
+
+        Args:
+            mark: What `saved_apart` returned.
+        """
+        self.check_mark(mark)
+
+    def copy(self) -> "Memory":
+        """Return a copy of this memory with copies of its examples in RAM, which may belong to another learner."""
+        made = copy(self)
+        made._claimed, made.storage, made.seen_of = False, None, self.seen_of.copy()
+        made.order, made.is_filled, made.row_of = self.order.copy(), self.is_filled.copy(), self.row_of.copy()
+        made.number_of = None if self.number_of is None else self.number_of.copy()
+        if self.table is not None:
+            like = self.table.gather(torch.zeros(1, dtype=torch.int64))
+            made.table = Table(self.capacity, 0, like, TensorStorage(torch.device("cpu")))
+            for slots, held in self.pieces():
+                for name, values in held.items():
+                    made.table.fill(name, torch.from_numpy(slots), values)
+        return made
+
     @final
     def claim(self) -> None:
         """Reserve this memory for one learner; raise InputError if it belongs to another one already."""
         if self._claimed:
-            raise InputError("this memory already belongs to another learner: make a new one")
+            raise InputError("this memory already belongs to another learner: make a new one, or use its copy()")
         self._claimed = True
 
     @final
-    def restore(self, filled: Ints, seen_of: dict[int, int], seen: int, table: Table | None) -> None:
+    def restore(
+        self,
+        filled: Ints,
+        seen_of: dict[int, int],
+        seen: int,
+        table: Table | None,
+        numbers: Ints | None = None,
+    ) -> None:
         """Take over the state of a saved memory.
 
         Args:
@@ -97,24 +149,29 @@ class Memory(ABC):
             seen_of: How many examples of each task were offered.
             seen: How many examples were offered.
             table: The examples.
+            numbers: The number in the stream of the example in each of these slots; None if that is not known.
         """
         self._count, self.table, self.seen, self.seen_of = len(filled), table, seen, Counter(seen_of)
         self.order[: len(filled)] = filled
+        self.is_filled[:] = False
         self.is_filled[filled] = True
+        if self.number_of is not None:
+            self.number_of[:] = -1
+            self.number_of[filled] = -1 if numbers is None else numbers
 
     @final
     def remember(self) -> Callable[[], None]:
         """Remember what is held and counted, without the examples; calling the returned function restores it."""
         count, seen, seen_of, table = self._count, self.seen, self.seen_of.copy(), self.table
         order, is_filled = self.order.copy(), self.is_filled.copy()
+        number_of = None if self.number_of is None else self.number_of.copy()
 
         def undo() -> None:
             self._count, self.seen, self.seen_of, self.table = count, seen, seen_of, table
-            self.order[:], self.is_filled[:] = order, is_filled
+            self.order[:], self.is_filled[:], self.number_of = order, is_filled, number_of
 
         return undo
 
-    @final
     def keep(self, slots: Ints, tasks: Ints) -> None:
         """Record that examples were offered and where they went.
 
@@ -122,11 +179,14 @@ class Memory(ABC):
             slots: The slot that each example went to; -1 for one that was not kept.
             tasks: The task of each example.
         """
-        for slot in slots.tolist():
-            if slot >= 0 and not self.is_filled[slot]:
-                self.order[self._count] = slot
-                self.is_filled[slot] = True
-                self._count += 1
+        for number, slot in enumerate(slots.tolist(), self.seen):
+            if slot >= 0:
+                if not self.is_filled[slot]:
+                    self.order[self._count] = slot
+                    self.is_filled[slot] = True
+                    self._count += 1
+                if self.number_of is not None:
+                    self.number_of[slot] = number
         self.seen += len(slots)
         self.seen_of.update(tasks.tolist())
 
@@ -152,6 +212,108 @@ class Memory(ABC):
         return self.held().task_ids() if self.table is not None else np.zeros(0, np.int64)
 
     @final
+    def numbers(self) -> Ints:
+        """Return the number in the stream of each example held, in slot order: 0 for the first one offered.
+
+        It is -1 for examples from checkpoints of earlier versions, and for those of compiled games.
+        """
+        return self.numbers_of(np.sort(self.filled))
+
+    def numbers_of(self, slots: Ints) -> Ints:
+        """Return the number in the stream of the example in each of some slots.
+
+        Args:
+            slots: The slots.
+        """
+        assert self.number_of is not None, "a memory without this list has a method of its own"
+        return self.number_of[slots]
+
+    @final
+    def class_counts(self) -> dict[int, int]:
+        """Return how many examples of each label are held, by label."""
+        counts: Counter[int] = Counter()
+        for _, held in self.pieces():
+            if "y" not in dict(held.items()) or held["y"].is_floating_point() or held["y"].dim() != 1:
+                raise InputError("this memory holds no class labels: use held()")
+            counts.update(held["y"].tolist())
+        return dict(sorted(counts.items()))
+
+    @final
+    def pieces(self) -> Iterator[tuple[Ints, Columns]]:
+        """Go through the examples held in slot order, some at a time: their slots, and a copy of their columns."""
+        slots = self.sorted_slots()
+        for start in range(0, len(slots), PIECE):
+            some = np.asarray(slots[start : start + PIECE], np.int64)
+            if self.table is not None:
+                found = self.table.gather(torch.from_numpy(some))
+                yield some, Columns({name: values.cpu() for name, values in found.items()})
+
+    def sorted_slots(self) -> Sequence[int] | Ints:
+        """Return the slots that hold an example, in slot order."""
+        return np.sort(self.filled)
+
+    @final
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        """Go through the examples held in slot order; each is a dictionary of its columns and its `number`."""
+        for slots, held in self.pieces():
+            for i, number in enumerate(self.numbers_of(slots).tolist()):
+                yield {name: values[i] for name, values in held.items()} | {"number": torch.tensor(number)}
+
+    @final
+    def remove(
+        self,
+        where: Callable[[Columns], Any] | None = None,
+        *,
+        numbers: Iterable[int] | None = None,
+        older_than: int | None = None,
+    ) -> int:
+        """Remove examples for good, for instance because somebody asked for it; return how many were removed.
+
+        An example is removed if any of the conditions holds. Nothing of it is left in the memory's table or files.
+        What the model has learned from it stays learned. Of the examples that stay, and of those that come later, each
+        is still held with the same probability; the memory fills up again while the stream goes on.
+
+        Args:
+            where: Takes some examples as columns and returns for each whether to remove it, for instance
+                `lambda held: held["y"] == 3`.
+            numbers: Numbers of examples in the stream, counted from 0 as `memory.seen` counts them.
+            older_than: Remove examples that came before the last `older_than` ones of the stream.
+        """
+        if where is None and numbers is None and older_than is None:
+            raise InputError("nothing says what to remove: give where=..., numbers=... or older_than=...")
+        wanted = None if numbers is None else np.array([whole("numbers", one) for one in numbers], np.int64)
+        oldest = None if older_than is None else self.seen - whole("older_than", older_than)
+        gone = [np.zeros(0, np.int64)]
+        for slots, held in self.pieces():
+            of_slots, chosen = self.numbers_of(slots), np.zeros(len(slots), np.bool_)
+            if wanted is not None:
+                chosen |= np.isin(of_slots, wanted)
+            if oldest is not None:
+                chosen |= (of_slots >= 0) & (of_slots < oldest)
+            if where is not None:
+                chosen |= _mask(function("where", where), held)
+            gone.append(slots[chosen])
+        found = np.concatenate(gone)
+        if len(found):
+            self.drop(found)
+        return len(found)
+
+    def drop(self, slots: Ints) -> None:
+        """Empty some slots that are filled, and erase what was in them.
+
+        Args:
+            slots: The slots, each at most once.
+        """
+        assert self.table is not None, "there are examples"
+        assert self.number_of is not None, "a memory without this list has a method of its own"
+        with HeldBack():
+            self.table.erase(slots)
+            left = self.filled[~np.isin(self.filled, slots)]
+            self._count = len(left)
+            self.order[: len(left)] = left
+            self.is_filled[slots] = False
+            self.number_of[slots] = -1
+
     def export(self, path: str | Path) -> None:
         """Write the examples held as a NumPy archive with the arrays xs, ys, tasks, slots and seen.
 
@@ -181,6 +343,20 @@ def read_export(path: str | Path) -> dict[str, NDArray[Any]]:
     """
     there = path_of("path", path)
     return read_arrays(there, "export", f"{there} is damaged or not an export of a memory: export it again")
+
+
+def _mask(where: Callable[[Columns], Any], held: Columns) -> NDArray[np.bool_]:
+    """Ask for each of some examples whether a condition of the user's holds."""
+    answer = where(held)
+    try:
+        mask = np.asarray(answer.cpu() if isinstance(answer, Tensor) else answer)
+    except Exception as error:
+        raise InputError(f"where returned {described(answer)}: return True or False for each example") from error
+    if mask.dtype != np.bool_ or mask.shape != (len(held),):
+        raise InputError(
+            f"where returned {mask.dtype} of shape {mask.shape} for {len(held)} examples: return True or False for each"
+        )
+    return mask
 
 
 def _array(values: Tensor) -> NDArray[Any]:
