@@ -125,14 +125,17 @@ def _check_memory(path: Path, memory: Memory, seen: int, tensors: dict[str, Tens
         raise CheckpointError(f"{path} is damaged (a slot is filled twice or not there): use an earlier one")
     if max(slots, default=-1) + 1 != held:
         raise CheckpointError(f"{path} is damaged ({len(slots)} slots are filled by {held} rows): use an earlier one")
-    numbers, offered = tensors.get("memory/numbers", filled), int(tensors.get("memory/seen", torch.tensor(seen)))
-    known = numbers.tolist() if "memory/numbers" in tensors else []
-    if numbers.dtype != torch.int64 or numbers.shape != filled.shape or any(not -1 <= n < offered for n in known):
-        raise CheckpointError(f"{path} is damaged (the numbers of its examples are wrong): use an earlier one")
+    total = tensors.get("memory/seen", torch.tensor(seen))
+    if total.dtype != torch.int64 or total.dim():
+        raise CheckpointError(f"{path} is damaged (the memory's count is no number): use an earlier one")
     most = MOST if memory.task_count is None else memory.task_count
     tasks, of_each = counts[:, 0].tolist(), counts[:, 1].tolist()
-    if any(not -1 <= task < most for task in tasks) or min(of_each, default=1) < 1 or sum(of_each) != offered:
+    if any(not -1 <= task < most for task in tasks) or min(of_each, default=1) < 1 or sum(of_each) != int(total):
         raise CheckpointError(f"{path} is damaged (the counts of its tasks are wrong): use an earlier one")
+    numbers = tensors.get("memory/numbers", torch.full_like(filled, -1))
+    wrong = numbers.dtype != torch.int64 or numbers.shape != filled.shape
+    if wrong or any(not -1 <= number < int(total) for number in numbers.tolist()):
+        raise CheckpointError(f"{path} is damaged (the numbers of its examples are wrong): use an earlier one")
 
 
 def _moments(learner: TableLearner) -> dict[str, Tensor] | None:
