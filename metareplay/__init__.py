@@ -41,7 +41,7 @@ from metareplay.learners import (
     TaskInput,
     load,
 )
-from metareplay.memories import DiskReservoir, Memory, Recent, Reservoir, Ring, Sampler
+from metareplay.memories import Balanced, DiskReservoir, Memory, Mixed, Recent, Reservoir, Ring, Sampler
 from metareplay.streams import ManyPermutations, Omniglot, OwnStream, Permutations, Rotations, Stream
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ __all__ = [
     "EWC",
     "GEM",
     "MER",
+    "Balanced",
     "CheckpointError",
     "Columns",
     "DataError",
@@ -71,6 +72,7 @@ __all__ = [
     "Memory",
     "MetareplayError",
     "Metrics",
+    "Mixed",
     "NonFiniteError",
     "Objective",
     "Omniglot",

@@ -89,6 +89,16 @@ class Draws:
         words = _mix(states[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN)
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
+    def of(self, purpose: Purpose, examples: Ints) -> Fractions:
+        """Draw one number in [0, 1) for each of some examples; it is the first that `fractions` draws.
+
+        Args:
+            purpose: What the draws are for.
+            examples: The numbers of the examples in the stream.
+        """
+        words = _mix(self._states(purpose, examples.astype(np.uint64)) + _GOLDEN)
+        return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
     def word(self, purpose: Purpose, example: int) -> int:
         """Draw one 63-bit number for one example, to seed another generator with.
 

@@ -73,6 +73,7 @@ def store(learner: TableLearner, incoming: Columns, table: Table) -> None:
         with HeldBack():
             tasks = piece.task_ids()
             table.bring(piece)
+            memory.coming(piece)
             slots = memory.place(learner.draws, tasks)
             table.keep(slots)
             memory.keep(slots, tasks)

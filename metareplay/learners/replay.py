@@ -62,6 +62,7 @@ class ReplayLearner(Learner):
     def learn(self, incoming: Columns, table: Table) -> None:
         """Draw everything first, then compute, then store."""
         table.bring(incoming)
+        self.memory.coming(incoming)
         with Sampler(self.memory, self.draws, self.seen, incoming.task_ids()) as memory:
             plan = self.plan(memory)
         outcome = self.execute(plan, table)

@@ -71,6 +71,14 @@ class Memory(ABC):
             The slot that each example will go to, -1 for one that is not kept.
         """
 
+    def coming(self, incoming: Columns) -> None:
+        """Look at the examples that `place` is asked about next, for a memory whose choice depends on them.
+
+        Args:
+            incoming: The examples.
+        """
+        del incoming
+
     @abstractmethod
     def settings(self) -> dict[str, object]:
         """Return the kind and the options of this memory as plain JSON values, for records and checkpoints."""
