@@ -31,6 +31,7 @@ class Purpose(IntEnum):
     ALIGNMENT = 4  # which past examples an incoming one is compared with
     GAME = 5  # what a game draws, such as where the next pellet appears
     ACTION = 6  # whether an agent explores, and what it then does
+    AUGMENT = 7  # how replayed examples are transformed
 
 
 @final

@@ -54,6 +54,8 @@ def save(
         seen_of = sorted(memory.seen_of.items())
         tensors["memory/seen_of"] = torch.tensor(seen_of, dtype=torch.int64).reshape(-1, 2)
         tensors["memory/numbers"] = torch.from_numpy(memory.numbers_of(memory.filled))
+        if memory.weights is not None:
+            tensors["memory/weights"] = torch.from_numpy(memory.weights)
         if memory.seen != learner.seen:  # examples were stored without learning, or came with the memory
             tensors["memory/seen"] = torch.tensor(memory.seen)
     about = {
@@ -165,6 +167,7 @@ def _apply(learner: TableLearner, seen: int, tensors: dict[str, Tensor], saved: 
     elif memory is not None:
         filled, seen_of = tensors["memory/filled"].numpy(), dict(tensors["memory/seen_of"].tolist())
         numbers = tensors["memory/numbers"].numpy() if "memory/numbers" in tensors else None
+        memory.weights = tensors["memory/weights"].numpy().copy() if "memory/weights" in tensors else None
         memory.restore(filled, seen_of, sum(seen_of.values()), learner.table, numbers)
 
 

@@ -133,6 +133,9 @@ def _check_memory(path: Path, memory: Memory, seen: int, tensors: dict[str, Tens
     if any(not -1 <= task < most for task in tasks) or min(of_each, default=1) < 1 or sum(of_each) != int(total):
         raise CheckpointError(f"{path} is damaged (the counts of its tasks are wrong): use an earlier one")
     numbers = tensors.get("memory/numbers", torch.full_like(filled, -1))
+    weights = tensors.get("memory/weights", torch.ones(memory.capacity, dtype=torch.float64))
+    if weights.dtype != torch.float64 or weights.shape != (memory.capacity,) or not (weights >= 0).all():
+        raise CheckpointError(f"{path} is damaged (the weights of its examples are wrong): use an earlier one")
     wrong = numbers.dtype != torch.int64 or numbers.shape != filled.shape
     if wrong or any(not -1 <= number < int(total) for number in numbers.tolist()):
         raise CheckpointError(f"{path} is damaged (the numbers of its examples are wrong): use an earlier one")

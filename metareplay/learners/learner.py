@@ -77,7 +77,9 @@ class Learner(TableLearner):
             ys: Their labels, or targets.
             task: One task id, or one for each example.
         """
-        store(self, *self.accept(xs, ys, task))
+        xs = as_tensor("x", xs)
+        if xs.shape[:1] != (0,):
+            store(self, *self.accept(xs, ys, task))
 
     @final
     def learn_whole(self, incoming: Columns, table: Table) -> None:

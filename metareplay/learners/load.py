@@ -92,9 +92,14 @@ def _find_loss(path: Path, settings: dict[str, Any]) -> None:
 def _memory(path: Path, saved: dict[str, Any], given: Memory | None) -> Memory:
     """Make an empty memory like the saved one."""
     if given is not None:
-        if plain(given.settings()) != saved:
+        if plain(given.all_settings()) != saved:
             raise CheckpointError(f"{path} was saved with another memory, {saved}: leave memory=... out")
         return given
+    if "augment" in saved:
+        raise CheckpointError(
+            f"{path} was saved with an augmentation of your own, {saved['augment']}: pass the memory, load(path, "
+            f"model, memory={saved.get('kind')}(...).augmented(...))"
+        )
     kinds: dict[str, Callable[..., Memory]] = {kind.__name__: kind for kind in MEMORIES}
     kinds["DiskReservoir"] = DiskReservoir
     if saved.get("kind") not in kinds:

@@ -2,13 +2,18 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, final
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, final
 
 from metareplay._core.checks import check_count, check_room, instance, whole
 from metareplay._core.columns import Columns
 from metareplay._core.plan import Plan, Rates
 from metareplay._core.table import Table
+from metareplay.engines.engine import Outcome
+from metareplay.errors import InputError
+from metareplay.learners.augmenting import execute_augmented
+from metareplay.learners.input_checks import one_line
 from metareplay.learners.learner import Learner
 from metareplay.learners.table_learner import PIECE
 from metareplay.memories.memory import Memory
@@ -39,6 +44,8 @@ class ReplayLearner(Learner):
             that supports the model.
     """
 
+    augments: ClassVar[bool] = True
+
     memory: Memory = field(default_factory=lambda: Reservoir(500))
     k: int = 11
 
@@ -65,8 +72,22 @@ class ReplayLearner(Learner):
         self.memory.coming(incoming)
         with Sampler(self.memory, self.draws, self.seen, incoming.task_ids()) as memory:
             plan = self.plan(memory)
-        outcome = self.execute(plan, table)
+        outcome = self.execute(plan, table) if self.memory.augment is None else self._augmented(plan, table)
         self.finish(outcome, plan.slots, incoming, table)
+
+    def _augmented(self, plan: Plan, table: Table) -> Outcome:
+        """Execute a plan whose replayed examples are transformed; all of it can be undone."""
+        assert self.memory.augment is not None, "`learn` has looked"
+        if self.objective.stores:
+            raise InputError("an objective that stores columns of its own needs a memory without augmented()")
+        undo = self.chosen_engine.remember()
+        run = partial(self.chosen_engine.execute, objective=self.objective)
+        try:
+            outcome = execute_augmented(plan, table, self.memory.augment, self.draws, self.staging, run)
+        except Exception as error:  # raised by the user's function
+            undo()
+            raise InputError(f"replayed examples could not be transformed: {one_line(error)}") from error
+        return replace(outcome, undo=None if table.in_memory else undo)
 
     def rows_per_example(self) -> int:
         """Return the largest number of rows that are visited for one incoming example."""

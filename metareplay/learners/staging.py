@@ -6,13 +6,14 @@ from typing import final
 import numpy as np
 import torch
 
+from metareplay._core.columns import Columns
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table, TensorStorage
 
 
 @final
 class Staging:
-    """Copy the rows that a plan visits from a table on disk into a small one in RAM; each of them is read once.
+    """Copy the rows that a plan visits into a small table in RAM, or on the GPU; each of them is read once.
 
     Args:
         device: Where the engine wants them.
@@ -34,12 +35,19 @@ class Staging:
         others = np.unique(plan.rows[~is_incoming])
         needed = np.concatenate([first + np.arange(count), others])
         rows = np.where(is_incoming, plan.rows - first, count + np.searchsorted(others, plan.rows))
-        found = table.gather(torch.from_numpy(needed))
-        if self._table is None or len(self._table) < len(needed):
-            self._table = Table(2 * len(needed), 0, found.part(0, 1), self._storage)
-        for name, values in found.items():
-            self._table.fill(name, torch.arange(len(needed), device="cpu"), values)
-        return replace(plan, rows=rows, incoming=0), self._table
+        return replace(plan, rows=rows, incoming=0), self.put(table.gather(torch.from_numpy(needed)))
+
+    def put(self, examples: Columns) -> Table:
+        """Return a table that has these examples in its first rows. It is the same one as before if it has room.
+
+        Args:
+            examples: The examples.
+        """
+        if self._table is None or len(self._table) < len(examples):
+            self._table = Table(2 * len(examples), 0, examples.part(0, 1), self._storage)
+        for name, values in examples.items():
+            self._table.fill(name, torch.arange(len(examples), device="cpu"), values)
+        return self._table
 
     def give_back(self, names: tuple[str, ...], plan: Plan, table: Table) -> None:
         """Copy the columns that an objective has filled for the incoming examples back into the table.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, final
+from typing import Any, ClassVar, final
 from weakref import WeakKeyDictionary
 
 import torch
@@ -52,15 +52,18 @@ class TableLearner(Predictor):
             that supports the model.
 
     Attributes:
+        augments: Whether replayed examples can be transformed.
         seen: How many examples have been learned.
         table: The examples that the learner works on; None before the first one.
     """
+
+    augments: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.seen = 0
         self.table: Table | None = None
-        self._staging = Staging(self.weights.device)
+        self.staging = Staging(self.weights.device)
 
     @final
     def make_table(self, like: Columns, room: int) -> Table:
@@ -71,6 +74,10 @@ class TableLearner(Predictor):
             room: How many incoming examples it must hold.
         """
         memory, slots, device = self.own_memory, self.slot_count(), self.weights.device
+        if memory is not None and memory.augment is not None and not self.augments:
+            raise InputError(
+                f"{type(self).__name__} cannot transform what it replays: use a memory without augmented()"
+            )
         comes_with = memory is not None and self.table is None and len(memory) > 0
         if memory is not None and comes_with:
             like = adopted(memory, like)
@@ -204,11 +211,11 @@ class TableLearner(Predictor):
         if table.in_memory:
             return self.chosen_engine.execute(plan, table, self.objective)
         undo = self.chosen_engine.remember()
-        if not table.in_rows or self.weights.device.type != "cpu":
+        if not table.in_rows:
             return replace(self.chosen_engine.execute(plan, table, self.objective), undo=undo)
-        staged, small = self._staging.bring(plan, table)
+        staged, small = self.staging.bring(plan, table)
         outcome = self.chosen_engine.execute(staged, small, self.objective)
-        self._staging.give_back(self.objective.stores, plan, table)
+        self.staging.give_back(self.objective.stores, plan, table)
         return replace(outcome, undo=undo)
 
     @final
@@ -310,7 +317,7 @@ def plain_settings(kind: type[TableLearner], values: Mapping[str, object]) -> di
 def plain_option(value: object) -> object:
     """Return an option's value as a plain JSON value: a memory as its settings, a loss as its name."""
     if isinstance(value, Memory):
-        return value.settings()
+        return value.all_settings()
     if callable(value):
         return loss_name(value)
     return value

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metareplay._core.archive import read_arrays, write_arrays
-from metareplay._core.checks import check_count, check_room, described, function, instance, path_of, whole
+from metareplay._core.checks import check_count, check_room, described, function, instance, path_of, shown, whole
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws, Ints
 from metareplay._core.interrupts import HeldBack
@@ -46,6 +46,8 @@ class Memory(ABC):
         self._claimed = False
         self.task_count: int | None = None  # how many tasks there are, for a memory that needs to know the tasks
         self.table: Table | None = None  # the examples themselves; None before the first one
+        self.augment: Callable[[Tensor], Any] | None = None  # transforms inputs when they are replayed
+        self.weights: NDArray[np.float64] | None = None  # how often each slot is drawn, in proportion; None for equally
         self.make_lists()
 
     def make_lists(self) -> None:
@@ -82,6 +84,53 @@ class Memory(ABC):
     @abstractmethod
     def settings(self) -> dict[str, object]:
         """Return the kind and the options of this memory as plain JSON values, for records and checkpoints."""
+
+    @final
+    def all_settings(self) -> dict[str, object]:
+        """Return `settings`, with the name of the augmentation if there is one."""
+        name = getattr(self.augment, "__name__", type(self.augment).__name__)
+        return self.settings() | ({} if self.augment is None else {"augment": name})
+
+    @final
+    def augmented(self, augment: Callable[[Tensor], Any]) -> Self:
+        """Transform inputs whenever they are replayed; incoming examples are learned as they are. Return the memory.
+
+        Torch's random numbers are seeded for each incoming example from the learner's draws, so that results can be
+        repeated. A checkpoint cannot hold the function: pass the memory again when you load one.
+
+        Args:
+            augment: Takes a batch of inputs as they are stored, and returns a batch of the same shape and dtype.
+        """
+        if self._claimed:
+            raise InputError("this memory belongs to a learner already: call augmented() before that")
+        self.augment = function("augment", augment)
+        return self
+
+    @final
+    def weigh(self, weights: Callable[[Columns], Any] | Sequence[float] | NDArray[Any] | Tensor | None) -> None:
+        """Let examples be drawn in proportion to weights; examples that come later have weight 1.
+
+        Args:
+            weights: A weight for each example held, in slot order, or a function that takes some examples as columns
+                and returns their weights; None to draw all examples equally often again.
+        """
+        if weights is None:
+            self.weights = None
+            return
+        if self.number_of is None:
+            raise InputError(f"the examples of a {type(self).__name__} are drawn equally often: use another memory")
+        given = [weights(held) for _, held in self.pieces()] if callable(weights) else [weights]
+        try:
+            found = np.concatenate([np.asarray(torch.as_tensor(one).cpu(), np.float64) for one in given])
+        except Exception as error:
+            raise InputError(f"weights={shown(weights)}: give one number for each example") from error
+        if found.shape != (len(self),) or not np.isfinite(found).all() or (found < 0).any() or not found.any():
+            raise InputError(
+                f"weights of shape {found.shape} for {len(self)} examples: give each a weight of at least 0, not all 0"
+            )
+        made = np.ones(self.capacity)
+        made[np.sort(self.filled)] = found
+        self.weights = made
 
     def groups(self, task: int) -> list[Ints]:
         """Return the sets of slots on which GEM must not get worse while it learns `task`; by default one set of all.
@@ -126,6 +175,7 @@ class Memory(ABC):
         made._claimed, made.storage, made.seen_of = False, None, self.seen_of.copy()
         made.order, made.is_filled, made.row_of = self.order.copy(), self.is_filled.copy(), self.row_of.copy()
         made.number_of = None if self.number_of is None else self.number_of.copy()
+        made.weights = None if self.weights is None else self.weights.copy()
         if self.table is not None:
             like = self.table.gather(torch.zeros(1, dtype=torch.int64))
             made.table = Table(self.capacity, 0, like, TensorStorage(torch.device("cpu")))
@@ -173,10 +223,11 @@ class Memory(ABC):
         count, seen, seen_of, table = self._count, self.seen, self.seen_of.copy(), self.table
         order, is_filled = self.order.copy(), self.is_filled.copy()
         number_of = None if self.number_of is None else self.number_of.copy()
+        weights = None if self.weights is None else self.weights.copy()
 
         def undo() -> None:
             self._count, self.seen, self.seen_of, self.table = count, seen, seen_of, table
-            self.order[:], self.is_filled[:], self.number_of = order, is_filled, number_of
+            self.order[:], self.is_filled[:], self.number_of, self.weights = order, is_filled, number_of, weights
 
         return undo
 
@@ -195,6 +246,8 @@ class Memory(ABC):
                     self._count += 1
                 if self.number_of is not None:
                     self.number_of[slot] = number
+                if self.weights is not None:
+                    self.weights[slot] = 1.0
         self.seen += len(slots)
         self.seen_of.update(tasks.tolist())
 
