@@ -141,6 +141,8 @@ class DiskRows:
     def put(self, rows: Ints, records: Records, count: int, state: dict[str, Any]) -> None:
         """Replace some rows, and the state; all of it or nothing survives a kill.
 
+        This always succeeds; what cannot be written waits, and `check_writing` and `flush` say so.
+
         Args:
             rows: Their numbers, each at most once.
             records: What they are to be; their checksums are written here.
@@ -149,10 +151,8 @@ class DiskRows:
         """
         change = _Change(rows, self.form.seal(records, rows), count, state)
         with HeldBack(), self._changed:
-            self.check_writing()
             while self._error is None and self._size() > PENDING:
                 self._changed.wait()
-            self.check_writing()
             self._waiting.append(change)
             self.count, self.state = count, state
             self._go()

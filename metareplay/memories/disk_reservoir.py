@@ -215,6 +215,7 @@ class DiskReservoir(Memory):
     def close(self) -> None:
         """Commit everything and give the folder back; a reservoir that is closed cannot be used any more."""
         if not self._closed:
+            self.flush()
             self._closed = True
             try:
                 if self._rows is not None:

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metareplay._core.archive import read_arrays, write_arrays
-from metareplay._core.checks import check_count, check_room, described, function, instance, path_of, shown, whole
+from metareplay._core.checks import check_count, check_room, function, instance, path_of, whole
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws, Ints
 from metareplay._core.interrupts import HeldBack
 from metareplay._core.table import Storage, Table, TensorStorage
 from metareplay.errors import InputError
+from metareplay.memories.governing import slots_to_remove, weights_of
 from metareplay.streams.stream import Examples
 
 BYTES = 25  # of the lists of slots, for each slot
@@ -119,18 +120,7 @@ class Memory(ABC):
             return
         if self.number_of is None:
             raise InputError(f"the examples of a {type(self).__name__} are drawn equally often: use another memory")
-        given = [weights(held) for _, held in self.pieces()] if callable(weights) else [weights]
-        try:
-            found = np.concatenate([np.asarray(torch.as_tensor(one).cpu(), np.float64) for one in given])
-        except Exception as error:
-            raise InputError(f"weights={shown(weights)}: give one number for each example") from error
-        if found.shape != (len(self),) or not np.isfinite(found).all() or (found < 0).any() or not found.any():
-            raise InputError(
-                f"weights of shape {found.shape} for {len(self)} examples: give each a weight of at least 0, not all 0"
-            )
-        made = np.ones(self.capacity)
-        made[np.sort(self.filled)] = found
-        self.weights = made
+        self.weights = weights_of(self, weights)
 
     def groups(self, task: int) -> list[Ints]:
         """Return the sets of slots on which GEM must not get worse while it learns `task`; by default one set of all.
@@ -340,21 +330,7 @@ class Memory(ABC):
             numbers: Numbers of examples in the stream, counted from 0 as `memory.seen` counts them.
             older_than: Remove examples that came before the last `older_than` ones of the stream.
         """
-        if where is None and numbers is None and older_than is None:
-            raise InputError("nothing says what to remove: give where=..., numbers=... or older_than=...")
-        wanted = None if numbers is None else np.array([whole("numbers", one) for one in numbers], np.int64)
-        oldest = None if older_than is None else self.seen - whole("older_than", older_than)
-        gone = [np.zeros(0, np.int64)]
-        for slots, held in self.pieces():
-            of_slots, chosen = self.numbers_of(slots), np.zeros(len(slots), np.bool_)
-            if wanted is not None:
-                chosen |= np.isin(of_slots, wanted)
-            if oldest is not None:
-                chosen |= (of_slots >= 0) & (of_slots < oldest)
-            if where is not None:
-                chosen |= _mask(function("where", where), held)
-            gone.append(slots[chosen])
-        found = np.concatenate(gone)
+        found = slots_to_remove(self, where, numbers, older_than)
         if len(found):
             self.drop(found)
         return len(found)
@@ -404,20 +380,6 @@ def read_export(path: str | Path) -> dict[str, NDArray[Any]]:
     """
     there = path_of("path", path)
     return read_arrays(there, "export", f"{there} is damaged or not an export of a memory: export it again")
-
-
-def _mask(where: Callable[[Columns], Any], held: Columns) -> NDArray[np.bool_]:
-    """Ask for each of some examples whether a condition of the user's holds."""
-    answer = where(held)
-    try:
-        mask = np.asarray(answer.cpu() if isinstance(answer, Tensor) else answer)
-    except Exception as error:
-        raise InputError(f"where returned {described(answer)}: return True or False for each example") from error
-    if mask.dtype != np.bool_ or mask.shape != (len(held),):
-        raise InputError(
-            f"where returned {mask.dtype} of shape {mask.shape} for {len(held)} examples: return True or False for each"
-        )
-    return mask
 
 
 def _array(values: Tensor) -> NDArray[Any]:
