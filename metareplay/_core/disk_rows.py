@@ -186,15 +186,6 @@ class DiskRows:
         rows = np.arange(start, end)
         return self.form.intact(self._now(rows), rows)
 
-    def read_part(self, start: int, end: int) -> Records:
-        """Return a copy of the records of rows that follow one another.
-
-        Args:
-            start: The first row.
-            end: The row after the last one.
-        """
-        return self.read(np.arange(start, end))
-
     def prefetch(self, rows: Ints) -> None:
         """Ask the system to read rows from the disk in the background.
 

@@ -12,7 +12,7 @@ import numpy as np
 from metareplay._core.draws import Ints
 from metareplay._core.row_form import Records
 
-TOUCHED: Final = 2**26  # bytes of the map that may be in this process's memory before they are handed back
+TOUCHED: Final = 2**25  # bytes of the map that may be in this process's memory before they are handed back
 AROUND: Final = 2**16  # bytes that the system maps for a page that is read
 LONGEST: Final = 2**24  # bytes to write in one call
 
@@ -48,19 +48,11 @@ class RowFile:
         Args:
             rows: Their numbers, in any order.
         """
-        found: Records = np.take(self._records, rows, axis=0)
-        self._note(len(rows) * (self._size + AROUND))
-        return found
-
-    def read_part(self, start: int, end: int) -> Records:
-        """Return a copy of records that follow one another.
-
-        Args:
-            start: The first row.
-            end: The row after the last one.
-        """
-        found = self._records[start:end].copy()
-        self._note(found.nbytes + AROUND)
+        found, most = np.empty((len(rows), self._size), np.uint8), max(1, TOUCHED // (self._size + AROUND))
+        for start in range(0, len(rows), most):
+            some = rows[start : start + most]
+            found[start : start + most] = self._records[some]
+            self._note(len(some) * (self._size + AROUND))
         return found
 
     def write(self, rows: Ints, records: Records) -> None:
