@@ -52,7 +52,7 @@ from metareplay.learners import (
     TaskInput,
     load,
 )
-from metareplay.memories import Memory, Recent, Reservoir, Ring, Sampler
+from metareplay.memories import Balanced, DiskReservoir, Memory, Mixed, Recent, Reservoir, Ring, Sampler
 from metareplay.streams import ManyPermutations, Omniglot, OwnStream, Permutations, Rotations, Stream
 
 if TYPE_CHECKING:
@@ -66,9 +66,11 @@ __all__ = [
     "EWC",
     "GEM",
     "MER",
+    "Balanced",
     "CheckpointError",
     "Columns",
     "DataError",
+    "DiskReservoir",
     "Draws",
     "ERTasks",
     "Grid",
@@ -81,6 +83,7 @@ __all__ = [
     "Memory",
     "MetareplayError",
     "Metrics",
+    "Mixed",
     "NonFiniteError",
     "Objective",
     "Omniglot",

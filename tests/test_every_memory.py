@@ -14,6 +14,8 @@ MEMORIES: dict[str, Callable[[], mr.Memory]] = {
     "reservoir": lambda: mr.Reservoir(8),
     "reservoir-official": lambda: mr.Reservoir(8, rule="official"),
     "recent": lambda: mr.Recent(8),
+    "mixed": lambda: mr.Mixed(8, recent=0.4),
+    "balanced-by-task": lambda: mr.Balanced(8, by="task"),
     "ring": lambda: mr.Ring(8, tasks=3),
 }
 every = pytest.mark.parametrize("make", MEMORIES.values(), ids=MEMORIES.keys())

@@ -18,6 +18,7 @@ PRINTED = {
     "drift": rf"Online( +{PERCENT}){{4}}.*MER, reservoir( +{PERCENT}){{4}}.*MER, recent( +{PERCENT}){{4}}",
     "own_memory": rf"Recent .*accuracy: {PERCENT}.*Spaced .*accuracy: {PERCENT}.*Reservoir .*accuracy: {PERCENT}",
     "own_model": rf"Online +horizontal 0%.*MER +horizontal {PERCENT}, vertical {PERCENT}, falling {PERCENT}, rising",
+    "recurring_drift": rf"Online.( +{PERCENT}){{2}}.*Reservoir( +{PERCENT}){{2}}.*Mixed, half recent( +{PERCENT}){{2}}",
     "regression": r"squared error mean absolute error \d\.\d+.*Huber loss +mean absolute error \d\.\d+",
     "several_heads": rf"task 0, 2 classes: {PERCENT}.*task 1, 3 classes: {PERCENT}.*task 2, 5 classes: {PERCENT}",
 }

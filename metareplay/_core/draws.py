@@ -31,6 +31,7 @@ class Purpose(IntEnum):
     ALIGNMENT = 4  # which past examples an incoming one is compared with
     GAME = 5  # what a game draws, such as where the next pellet appears
     ACTION = 6  # whether an agent explores, and what it then does
+    AUGMENT = 7  # how replayed examples are transformed
 
 
 @final
@@ -87,6 +88,16 @@ class Draws:
         """
         states = self._states(purpose, np.arange(first, first + examples, dtype=np.uint64))
         words = _mix(states[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN)
+        return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+    def of(self, purpose: Purpose, examples: Ints) -> Fractions:
+        """Draw one number in [0, 1) for each of some examples; it is the first that `fractions` draws.
+
+        Args:
+            purpose: What the draws are for.
+            examples: The numbers of the examples in the stream.
+        """
+        words = _mix(self._states(purpose, examples.astype(np.uint64)) + _GOLDEN)
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def word(self, purpose: Purpose, example: int) -> int:

@@ -2,10 +2,11 @@
 
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from metareplay._core.columns import Columns
@@ -59,6 +60,27 @@ class Storage(ABC):
             name: The column's name.
             rows: How many rows it has.
             like: Some values of the column, whose row shape and dtype it takes over.
+        """
+
+
+class RowStorage(Storage):
+    """Keep the slots of a table row by row, with all columns of a row in one place, for instance in a file on disk."""
+
+    @abstractmethod
+    def read_rows(self, rows: Tensor) -> Columns:
+        """Return a copy of all columns of these rows.
+
+        Args:
+            rows: Row numbers (int64), in any order, repeated or not.
+        """
+
+    @abstractmethod
+    def write_rows(self, rows: Tensor, values: Columns) -> None:
+        """Replace all columns of these rows; all of them, or nothing if this raises an exception.
+
+        Args:
+            rows: Row numbers (int64), each at most once.
+            values: The new values of every column.
         """
 
 
@@ -118,9 +140,8 @@ class Table:
 
     def __init__(self, capacity: int, room: int, like: Columns, storage: Storage) -> None:
         self.capacity = capacity
-        self.writes = np.zeros(
-            capacity + room, np.int64
-        )  # how often each row was written; lets caches detect stale copies
+        counts: type = np.uint32 if isinstance(storage, RowStorage) else np.int64  # there may be very many rows on disk
+        self.writes: NDArray[Any] = np.zeros(capacity + room, counts)  # how often each row was written, for caches
         self._storage = storage
         self._columns: dict[str, Column] = {}
         self._shapes: dict[str, torch.Size] = {}
@@ -146,6 +167,11 @@ class Table:
         """Whether writing cannot fail, because all columns are tensors; a user's own may be on a disk that is full."""
         return all(column.in_memory for column in self._columns.values())
 
+    @property
+    def in_rows(self) -> bool:
+        """Whether the slots are kept row by row, so that it pays to read whole rows and each of them once."""
+        return isinstance(self._storage, RowStorage)
+
     def column(self, name: str) -> Column:
         """Return one column.
 
@@ -168,6 +194,8 @@ class Table:
         Args:
             rows: Row numbers (int64), in any order, repeated or not.
         """
+        if isinstance(self._storage, RowStorage):
+            return self._storage.read_rows(rows)
         return Columns({name: column.gather(rows) for name, column in self._columns.items()})
 
     def tasks(self, rows: Ints) -> Tensor:
@@ -201,6 +229,9 @@ class Table:
         if last:
             to, source = torch.tensor([*last.keys()], device="cpu"), torch.tensor([*last.values()], device="cpu")
             self.writes[to.numpy()] += 1
+            if isinstance(self._storage, RowStorage):
+                self._storage.write_rows(to, self.gather(source))
+                return
             before = None if self.in_memory else self.gather(to)
             try:
                 for column in self._columns.values():
@@ -210,6 +241,18 @@ class Table:
                     with suppress(Exception):
                         self._columns[name].write(to, values)
                 raise
+
+    def erase(self, rows: Ints) -> None:
+        """Overwrite rows with zeros, and the incoming examples with them, so that nothing is left of what was there.
+
+        Args:
+            rows: Row numbers.
+        """
+        gone = torch.from_numpy(np.concatenate([rows, np.arange(self.capacity, len(self))]))
+        self.writes[gone.numpy()] += 1
+        for name, column in self._columns.items():
+            like = column.gather(gone[:1])
+            column.write(gone, like.new_zeros((1, *self._shapes[name])).expand(len(gone), *self._shapes[name]))
 
     def fill(self, name: str, rows: Tensor, values: Tensor) -> None:
         """Write values into one column, which is added if the table does not have it yet.

@@ -43,14 +43,22 @@ def save(
     tensors |= {f"private/{name}": value for name, value in learner.private_state().items()}
     tensors |= {f"run/{name}": value for name, value in (measured or {}).items()}
     memory = learner.own_memory
-    if learner.table is not None:
+    mark = memory.saved_apart() if memory is not None else None
+    if learner.table is not None and mark is None:
         slots = learner.slot_count() if memory is None else int(memory.filled.max(initial=-1)) + 1
         held = packed(learner.table.columns, torch.arange(slots))
         tensors |= {f"table/{FILE_NAMES.get(name, name)}": values for name, values in held.items()}
-    if memory is not None:
+    if memory is not None and mark is not None:
+        tensors["memory/mark"] = torch.tensor(mark)
+    elif memory is not None:
         tensors["memory/filled"] = torch.from_numpy(memory.filled)
         seen_of = sorted(memory.seen_of.items())
         tensors["memory/seen_of"] = torch.tensor(seen_of, dtype=torch.int64).reshape(-1, 2)
+        tensors["memory/numbers"] = torch.from_numpy(memory.numbers_of(memory.filled))
+        if memory.weights is not None:
+            tensors["memory/weights"] = torch.from_numpy(memory.weights)
+        if memory.seen != learner.seen:  # examples were stored without learning, or came with the memory
+            tensors["memory/seen"] = torch.tensor(memory.seen)
     about = {
         "learner": type(learner).__name__,
         "settings": learner.settings(),
@@ -179,9 +187,18 @@ def _apply(learner: TableLearner, seen: int, tensors: dict[str, Tensor], saved: 
     learner.chosen_engine.restore(part(tensors, "engine/"))
     learner.objective.restore(part(tensors, "objective/"))
     learner.restore_private(part(tensors, "private/"))
-    if learner.own_memory is not None:
+    memory = learner.own_memory
+    if memory is not None and "memory/mark" in tensors:
+        memory.return_to(int(tensors["memory/mark"]))
+        if memory.table is not None and learner.table is None:
+            like = memory.table.gather(torch.zeros(0, dtype=torch.int64))
+            learner.table = learner.make_table(like, learner.piece_size())
+            learner.expect(like["x"])
+    elif memory is not None:
         filled, seen_of = tensors["memory/filled"].numpy(), dict(tensors["memory/seen_of"].tolist())
-        learner.own_memory.restore(filled, seen_of, seen, learner.table)
+        numbers = tensors["memory/numbers"].numpy() if "memory/numbers" in tensors else None
+        memory.weights = tensors["memory/weights"].numpy().copy() if "memory/weights" in tensors else None
+        memory.restore(filled, seen_of, sum(seen_of.values()), learner.table, numbers)
 
 
 def _remember(learner: TableLearner) -> Callable[[], None]:

@@ -104,6 +104,15 @@ def _check_state(path: Path, what: str, saved: dict[str, Tensor], expected: dict
 
 def _check_memory(path: Path, memory: Memory, seen: int, tensors: dict[str, Tensor], held: int) -> None:
     """Check which slots are filled, and the counts of examples."""
+    if "memory/mark" in tensors:
+        mark = tensors["memory/mark"]
+        if mark.dtype != torch.int64 or mark.dim():
+            raise CheckpointError(f"{path} is damaged (the memory's mark is no number): use an earlier one")
+        try:
+            memory.check_mark(int(mark))
+        except InputError as error:
+            raise CheckpointError(f"{path} does not fit: {error}") from error
+        return
     for name in ("memory/filled", "memory/seen_of"):
         if name not in tensors:
             raise CheckpointError(f"{path} is damaged, {name} is missing: use an earlier one")
@@ -116,10 +125,20 @@ def _check_memory(path: Path, memory: Memory, seen: int, tensors: dict[str, Tens
         raise CheckpointError(f"{path} is damaged (a slot is filled twice or not there): use an earlier one")
     if max(slots, default=-1) + 1 != held:
         raise CheckpointError(f"{path} is damaged ({len(slots)} slots are filled by {held} rows): use an earlier one")
+    total = tensors.get("memory/seen", torch.tensor(seen))
+    if total.dtype != torch.int64 or total.dim():
+        raise CheckpointError(f"{path} is damaged (the memory's count is no number): use an earlier one")
     most = MOST if memory.task_count is None else memory.task_count
     tasks, of_each = counts[:, 0].tolist(), counts[:, 1].tolist()
-    if any(not -1 <= task < most for task in tasks) or min(of_each, default=1) < 1 or sum(of_each) != seen:
+    if any(not -1 <= task < most for task in tasks) or min(of_each, default=1) < 1 or sum(of_each) != int(total):
         raise CheckpointError(f"{path} is damaged (the counts of its tasks are wrong): use an earlier one")
+    numbers = tensors.get("memory/numbers", torch.full_like(filled, -1))
+    weights = tensors.get("memory/weights", torch.ones(memory.capacity, dtype=torch.float64))
+    if weights.dtype != torch.float64 or weights.shape != (memory.capacity,) or not (weights >= 0).all():
+        raise CheckpointError(f"{path} is damaged (the weights of its examples are wrong): use an earlier one")
+    wrong = numbers.dtype != torch.int64 or numbers.shape != filled.shape
+    if wrong or any(not -1 <= number < int(total) for number in numbers.tolist()):
+        raise CheckpointError(f"{path} is damaged (the numbers of its examples are wrong): use an earlier one")
 
 
 def _moments(learner: TableLearner) -> dict[str, Tensor] | None:

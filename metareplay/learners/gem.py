@@ -58,6 +58,7 @@ class GEM(Learner):
         """Take one projected step per example."""
         for example in incoming.pieces(1):
             table.bring(example)
+            self.memory.coming(example)
             slots = self.memory.place(self.draws, example.task_ids())
             undo = self.chosen_engine.remember()
             try:

@@ -17,6 +17,7 @@ from metareplay.engines.modes import evaluating
 from metareplay.engines.objective import forward
 from metareplay.engines.torch_engine import own_randomness
 from metareplay.errors import CheckpointError, InputError
+from metareplay.learners.adopting import store
 from metareplay.learners.heads import find_head, resize
 from metareplay.learners.input_checks import Tasks, as_tensor
 from metareplay.learners.labels import Classes, make_labels, read, written
@@ -138,6 +139,21 @@ class Learner(TableLearner):
             x: A single input, or a batch of inputs, of any size.
         """
         return self._one_by_one.output(self, x)
+
+    @final
+    def store(self, xs: Any, ys: Any, task: Tasks = None) -> None:
+        """Offer examples to the memory without learning from them. Bad input raises InputError, and nothing is stored.
+
+        Args:
+            xs: A batch of inputs.
+            ys: Their labels, or targets.
+            task: One task id, or one for each example.
+        """
+        xs = self._checks.batch(xs)
+        if xs.shape[:1] != (0,):
+            incoming, table = self.accept(xs, ys, task)
+            for some in self._admitted(incoming):
+                store(self, some, table)
 
     @final
     def learn_whole(self, incoming: Columns, table: Table) -> None:

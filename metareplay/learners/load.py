@@ -1,5 +1,6 @@
 """Load a learner from its checkpoint."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -16,7 +17,7 @@ from metareplay.learners.kinds import LEARNERS, Q_LEARNERS
 from metareplay.learners.learner import Learner
 from metareplay.learners.predictor import named_loss
 from metareplay.learners.table_learner import SOURCE, TableLearner
-from metareplay.memories import MEMORIES, Memory
+from metareplay.memories import MEMORIES, DiskReservoir, Memory
 
 Kind = TypeVar("Kind", bound=TableLearner)
 
@@ -49,16 +50,19 @@ def load(path: str | Path, model: nn.Module, kind: type[Any] | None = None, **op
     frozen = about.get("frozen", [])
     if not isinstance(frozen, list):
         raise CheckpointError(f"{path} is damaged (frozen is no list): use an earlier one")
+    learner: TableLearner | None = None
     try:
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(parameter.requires_grad and name not in frozen)
-        learner = _make(path, about, model, kind, options)
-        fill_any_size(learner, path, about, tensors)
+        learner = made = _make(path, about, model, kind, options)
+        fill_any_size(made, path, about, tensors)
     except BaseException:
         for parameter, is_trained in trained.items():
             parameter.requires_grad_(is_trained)
+        if learner is not None and "memory" not in options and isinstance(learner.own_memory, DiskReservoir):
+            learner.own_memory.close()  # it was opened here
         raise
-    return learner
+    return made
 
 
 def _fits(about: dict[str, Any], saved: dict[str, Tensor], model: nn.Module, head: str) -> bool:
@@ -108,10 +112,16 @@ def _find_loss(path: Path, settings: dict[str, Any]) -> None:
 def _memory(path: Path, saved: dict[str, Any], given: Memory | None) -> Memory:
     """Make an empty memory like the saved one."""
     if given is not None:
-        if plain(given.settings()) != saved:
+        if plain(given.all_settings()) != saved:
             raise CheckpointError(f"{path} was saved with another memory, {saved}: leave memory=... out")
         return given
-    kinds = {kind.__name__: kind for kind in MEMORIES}
+    if "augment" in saved:
+        raise CheckpointError(
+            f"{path} was saved with an augmentation of your own, {saved['augment']}: pass the memory, load(path, "
+            f"model, memory={saved.get('kind')}(...).augmented(...))"
+        )
+    kinds: dict[str, Callable[..., Memory]] = {kind.__name__: kind for kind in MEMORIES}
+    kinds["DiskReservoir"] = DiskReservoir
     if saved.get("kind") not in kinds:
         raise CheckpointError(
             f"{path} was saved with a memory of your own, {saved.get('kind')}: pass it, load(path, model, memory=...)"

@@ -123,7 +123,7 @@ class OneByOne:
                 self._write(slot, stored, goal, task_id)
             if learner.own_memory is not None:
                 learner.own_memory.keep(plan.slots[number : number + 1], np.array([task_id]))
-                self._held = len(learner.own_memory)
+                self._version = learner.own_memory.version
             learner.seen += 1
             self._at += 1
             self._next = learner.seen
@@ -159,7 +159,7 @@ class OneByOne:
             and learner.table is self._table
             and learner.chosen_engine is self._engine
             and learner.objective is self._objective
-            and (memory is None or (memory.seen == learner.seen and len(memory) == self._held))
+            and (memory is None or memory.version == self._version)
         )
 
     def _begin(self, learner: Learner) -> bool:
@@ -178,7 +178,7 @@ class OneByOne:
             self.forget()
             self._refused = (id(table), id(engine), id(objective))
             return False
-        self._held = len(learner.own_memory) if learner.own_memory is not None else 0
+        self._version = learner.own_memory.version if learner.own_memory is not None else 0
         self._count, self._at, self._next = count, 0, plan.first
         self._plan = plan
         return True

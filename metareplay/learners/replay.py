@@ -2,8 +2,9 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, final
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -11,6 +12,10 @@ from metareplay._core.checks import check_count, check_room, instance, whole
 from metareplay._core.columns import Columns
 from metareplay._core.plan import Plan, Rates
 from metareplay._core.table import Table
+from metareplay.engines.engine import Outcome
+from metareplay.errors import InputError
+from metareplay.learners.augmenting import execute_augmented
+from metareplay.learners.input_checks import one_line
 from metareplay.learners.learner import Learner
 from metareplay.learners.table_learner import PIECE
 from metareplay.memories.memory import Memory
@@ -43,6 +48,8 @@ class ReplayLearner(Learner):
             that are not known in advance; see `Learner`.
         head: With classes="grow", the name of the linear layer that grows; None to find it.
     """
+
+    augments: ClassVar[bool] = True
 
     memory: Memory = field(default_factory=lambda: Reservoir(500))
     k: int = 11
@@ -79,19 +86,34 @@ class ReplayLearner(Learner):
     def learn(self, incoming: Columns, table: Table) -> None:
         """Draw everything first, then compute, then store."""
         table.bring(incoming)
+        self.memory.coming(incoming)
         with Sampler(self.memory, self.draws, self.seen, incoming.task_ids()) as memory:
             plan = self.plan(memory)
-        outcome = self.execute(plan, table)
+        outcome = self.execute(plan, table) if self.memory.augment is None else self._augmented(plan, table)
         self.finish(outcome, plan.slots, incoming, table)
 
     @final
     def plan_ahead(self, count: int, table: Table) -> Plan | None:
         """Draw everything for examples still to come, unless the memory places them by their task."""
         del table
-        if not self.memory.looks_ahead:
+        if not self.memory.looks_ahead or self.memory.augment is not None:
             return None
         with Sampler(self.memory, self.draws, self.seen, np.full(count, -1, np.int64)) as memory:
             return self.plan(memory)
+
+    def _augmented(self, plan: Plan, table: Table) -> Outcome:
+        """Execute a plan whose replayed examples are transformed; all of it can be undone."""
+        assert self.memory.augment is not None, "`learn` has looked"
+        if self.objective.stores:
+            raise InputError("an objective that stores columns of its own needs a memory without augmented()")
+        undo = self.chosen_engine.remember()
+        run = partial(self.chosen_engine.execute, objective=self.objective)
+        try:
+            outcome = execute_augmented(plan, table, self.memory.augment, self.draws, self.staging, run)
+        except Exception as error:  # raised by the user's function
+            undo()
+            raise InputError(f"replayed examples could not be transformed: {one_line(error)}") from error
+        return replace(outcome, undo=None if table.in_memory else undo)
 
     def rows_per_example(self) -> int:
         """Return the largest number of rows that are visited for one incoming example."""

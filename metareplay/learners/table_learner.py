@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, final
+from typing import Any, ClassVar, final
 from weakref import WeakKeyDictionary
 
 import torch
@@ -24,9 +24,11 @@ from metareplay._core.weights import Carry
 from metareplay.engines.engine import Outcome
 from metareplay.errors import InputError, MetareplayError, NonFiniteError
 from metareplay.learners import checkpoint
+from metareplay.learners.adopting import adopt, adopted
 from metareplay.learners.input_checks import one_line
 from metareplay.learners.labels import readable
 from metareplay.learners.predictor import Predictor, loss_name
+from metareplay.learners.staging import Staging
 from metareplay.memories.memory import Memory
 
 SOURCE = "source"  # in settings: which class a user's own learner is
@@ -51,14 +53,18 @@ class TableLearner(Predictor):
             that supports the model.
 
     Attributes:
+        augments: Whether replayed examples can be transformed.
         seen: How many examples have been learned.
         table: The examples that the learner works on; None before the first one.
     """
+
+    augments: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.seen = 0
         self.table: Table | None = None
+        self.staging = Staging(self.weights.device)
 
     @final
     def make_table(self, like: Columns, room: int) -> Table:
@@ -69,6 +75,13 @@ class TableLearner(Predictor):
             room: How many incoming examples it must hold.
         """
         memory, slots, device = self.own_memory, self.slot_count(), self.weights.device
+        if memory is not None and memory.augment is not None and not self.augments:
+            raise InputError(
+                f"{type(self).__name__} cannot transform what it replays: use a memory without augmented()"
+            )
+        comes_with = memory is not None and self.table is None and len(memory) > 0
+        if memory is not None and comes_with:
+            like = adopted(memory, like)
         storage = (memory.storage if memory is not None else None) or self.make_storage(like)
         if isinstance(storage, TensorStorage) and device.type == "cpu":
             each = sum(math.prod(values.shape[1:]) * values.element_size() for _, values in like.items())
@@ -83,6 +96,8 @@ class TableLearner(Predictor):
                 f"memory, or fewer runs at a time"
             ) from error
         if memory is not None:
+            if comes_with:
+                adopt(self, memory, table)
             memory.table = table
         return table
 
@@ -229,7 +244,12 @@ class TableLearner(Predictor):
         if table.in_memory:
             return self.chosen_engine.execute(plan, table, self.objective)
         undo = self.chosen_engine.remember()
-        return replace(self.chosen_engine.execute(plan, table, self.objective), undo=undo)
+        if not table.in_rows:
+            return replace(self.chosen_engine.execute(plan, table, self.objective), undo=undo)
+        staged, small = self.staging.bring(plan, table)
+        outcome = self.chosen_engine.execute(staged, small, self.objective)
+        self.staging.give_back(self.objective.stores, plan, table)
+        return replace(outcome, undo=undo)
 
     @final
     def finish(self, outcome: Outcome, slots: Ints, incoming: Columns, table: Table) -> None:
@@ -331,7 +351,7 @@ def plain_settings(kind: type[TableLearner], values: Mapping[str, object]) -> di
 def plain_option(value: object) -> object:
     """Return an option's value as plain JSON values: a memory as its settings, a loss by its name, a tuple as list."""
     if isinstance(value, Memory):
-        return value.settings()
+        return value.all_settings()
     if isinstance(value, tuple):
         return readable(value)
     if callable(value):

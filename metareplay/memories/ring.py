@@ -50,8 +50,10 @@ class Ring(Memory):
 
     def groups(self, task: int) -> list[Ints]:
         """Return the slots of each other task that was seen; each task is one constraint for GEM."""
-        return [
+        slots = [
             other * self.share + np.arange(min(self.seen_of[other], self.share), dtype=np.int64)
             for other in sorted(self.seen_of)
             if other != task
         ]
+        held = [some[self.is_filled[some]] for some in slots]
+        return [some for some in held if len(some)]

@@ -44,6 +44,7 @@ class Sampler:
         self._stored = 0  # examples offered so far
         self._drawn = 0  # numbers drawn for the current example so far
         self._batches: list[tuple[Ints, ...]] = []
+        self._weights = None if memory.weights is None else memory.weights.copy()
 
     def incoming(self) -> Iterator[Ints]:
         """Go through the next examples; each is given as its table row, an array of one number."""
@@ -70,10 +71,19 @@ class Sampler:
             self._ahead = self._draws.fractions(Purpose.REPLAY, self._first, len(self.slots), needed)
         size = min(size, self._count)
         end = self._drawn + batches * size
-        drawn = below(self._ahead[self._at, self._drawn : end], self._count)
+        fractions = self._ahead[self._at, self._drawn : end]
+        drawn = below(fractions, self._count) if self._weights is None else self._by_weight(fractions, self._weights)
         self._drawn = end
         rows: Ints = self._memory.row_of[self._memory.order[drawn]]
         return rows.reshape(batches, size)
+
+    def _by_weight(self, fractions: Fractions, weights: Fractions) -> Ints:
+        """Draw in proportion to the weights of the examples held; equally often if all of these are 0."""
+        edges = np.cumsum(weights[self._memory.order[: self._count]])
+        if not len(edges) or edges[-1] == 0:
+            return below(fractions, self._count)
+        found: Ints = np.searchsorted(edges, fractions * edges[-1], side="right")
+        return found
 
     def position(self, size: int) -> int:
         """Draw a place for the current example among others: before the first (0), ..., after the last (`size`).
@@ -96,6 +106,8 @@ class Sampler:
         slot = int(self.slots[self._at])
         if slot >= 0:
             self._memory.row_of[slot] = self._rows[self._at]
+            if self._weights is not None:
+                self._weights[slot] = 1.0
             if not self._memory.is_filled[slot] and slot not in self._fresh:
                 self._fresh.add(slot)
                 self._memory.order[self._count] = slot

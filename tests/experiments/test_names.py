@@ -72,7 +72,7 @@ def test_every_class_has_the_name_that_it_had() -> None:
         *("online", "independent", "task-input", "ewc", "gem", "er", "er-tasks"),
         *("mer", "mer-one-big-batch", "mer-current-rate"),
     ]
-    assert list(MEMORIES_BY_NAME) == ["reservoir", "ring", "recent"]
+    assert list(MEMORIES_BY_NAME) == ["reservoir", "ring", "recent", "balanced", "mixed"]
     assert list(STREAMS_BY_NAME) == ["rotations", "permutations", "many-permutations", "omniglot"]
     assert list(IMAGES_BY_NAME) == ["mnist", "fashion-mnist"]
     assert LEARNERS_BY_NAME["mer-one-big-batch"] is mr.MEROneBigBatch

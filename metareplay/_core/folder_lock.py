@@ -1,0 +1,54 @@
+"""A lock on a folder, so that only one object at a time works with the files in it."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import final
+
+from metareplay.errors import DiskError, InputError
+
+try:
+    import fcntl
+
+    _locks: ModuleType | None = fcntl
+except ImportError:  # Windows
+    _locks = None
+
+
+@final
+class FolderLock:
+    """Hold a folder, which is made if need be. The system gives the lock back when the process ends, however it ends.
+
+    Args:
+        folder: The folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file: int | None = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise DiskError(f"cannot write to {folder}: {error.strerror or error}; choose another folder") from error
+        try:
+            if _locks is not None:
+                _locks.flock(self._file, _locks.LOCK_EX | _locks.LOCK_NB)
+        except BlockingIOError as error:
+            self.release()
+            raise InputError(
+                f"{folder} is in use: close the reservoir that was opened there, or wait for it"
+            ) from error
+        except OSError:  # a file system without locks
+            pass
+
+    def release(self) -> None:
+        """Give the folder back; calling this again does nothing."""
+        if self._file is not None:
+            with suppress(OSError):
+                os.close(self._file)
+            self._file = None
+
+    def __del__(self) -> None:
+        """Give the folder back when nobody uses it any more."""
+        self.release()

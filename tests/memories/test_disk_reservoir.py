@@ -1,0 +1,399 @@
+"""A reservoir on disk: the same draws and weights as in RAM, and whatever happens to the process, a complete state."""
+
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from every_learner import EVERY, examples, state
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import metareplay as mr
+from metareplay.errors import DiskError
+
+
+def mer(memory: mr.Memory, engine: Any = "torch") -> mr.MER:
+    return mr.MER(mr.networks.mlp(6, (8, 5), 4, seed=1), memory=memory, beta=0.3, s=2, k=4, seed=7, engine=engine)
+
+
+def numbered(start: int, count: int) -> Tensor:
+    return torch.arange(start, start + count, dtype=torch.int32)[:, None].repeat(1, 3)
+
+
+@pytest.mark.parametrize("engine", ["torch", "cpu"])
+@pytest.mark.parametrize("chunk", [1, 11, 30])
+def test_a_learner_has_the_same_weights_as_with_a_reservoir_in_ram(engine: str, chunk: int, tmp_path: Path) -> None:
+    here, there = mer(mr.Reservoir(9), engine), mer(mr.DiskReservoir(tmp_path, 9), engine)
+    for learner in (here, there):
+        for start in range(0, 30, chunk):
+            learner.observe_many(*(part[start : start + chunk] for part in examples()))
+    assert there.chosen_engine.name == engine
+    for name, values in state(here).items():
+        assert torch.equal(values, state(there)[name]), name
+    assert np.array_equal(here.memory.numbers(), there.memory.numbers())
+
+
+@pytest.mark.parametrize("name", ["er-adam", "gem-reservoir", "mer-cnn", "er-tasks", "er-heads"])
+def test_every_kind_of_engine_call_works(name: str, tmp_path: Path) -> None:
+    here, there = EVERY[name](), EVERY[name]()
+    memory: Any = there
+    memory.memory = mr.DiskReservoir(tmp_path, 9)
+    for learner in (here, there):
+        learner.observe_many(*examples())
+    assert torch.equal(here.weights.theta, there.weights.theta)
+
+
+def test_a_checkpoint_refers_to_the_files_and_continues_exactly(tmp_path: Path) -> None:
+    whole, saved = mer(mr.Reservoir(9)), mer(mr.DiskReservoir(tmp_path / "rows", 9))
+    whole.observe_many(*examples())
+    saved.observe_many(*(part[:13] for part in examples()))
+    saved.save(tmp_path / "disk.ckpt")
+    saved.observe_many(*(part[13:21] for part in examples()))  # what comes after the checkpoint is undone by loading
+    assert isinstance(saved.memory, mr.DiskReservoir)
+    with pytest.raises(mr.CheckpointError, match="is in use: close the reservoir"):
+        mr.load(tmp_path / "disk.ckpt", mer(mr.Reservoir(9)).model)
+    saved.memory.close()
+    for _ in range(2):
+        loaded = mr.load(tmp_path / "disk.ckpt", mer(mr.Reservoir(9)).model, kind=mr.MER)
+        assert loaded.memory.seen == 13
+        loaded.observe_many(*(part[13:] for part in examples()))
+        for name, values in state(whole).items():
+            assert torch.equal(values, state(loaded)[name]), name
+        assert isinstance(loaded.memory, mr.DiskReservoir)
+        loaded.memory.close()
+
+
+def test_a_checkpoint_that_is_too_old_is_refused(tmp_path: Path) -> None:
+    learner = mer(mr.DiskReservoir(tmp_path / "rows", 9))
+    for i in range(3):
+        learner.observe_many(*(part[5 * i : 5 * i + 5] for part in examples()))
+        learner.save(tmp_path / f"{i}.ckpt")
+    assert isinstance(learner.memory, mr.DiskReservoir)
+    learner.memory.close()
+    model = mer(mr.Reservoir(9)).model
+    with pytest.raises(mr.CheckpointError, match=r"cannot go back to mark 1: .* two newest marks \(2, 3 now\)"):
+        mr.load(tmp_path / "0.ckpt", model)
+    assert mr.load(tmp_path / "1.ckpt", model).seen == 10
+
+
+def test_a_learner_goes_on_with_the_rows_of_an_earlier_process(tmp_path: Path) -> None:
+    first = mer(mr.DiskReservoir(tmp_path, 9))
+    first.observe_many(*examples())
+    held = first.memory.examples()
+    assert isinstance(first.memory, mr.DiskReservoir)
+    first.memory.close()
+    memory = mr.DiskReservoir(tmp_path)
+    assert torch.equal(memory.examples().xs, held.xs)
+    second = mer(memory)
+    second.observe_many(*examples())
+    assert memory.seen == 60
+    memory.close()
+    small = mr.MER(mr.networks.mlp(6, (8,), 2), memory=mr.DiskReservoir(tmp_path))
+    with pytest.raises(mr.InputError, match="comes with examples that this learner cannot learn: label"):
+        small.observe_many(examples()[0][:2], torch.tensor([0, 1]))
+
+
+def test_batches_of_every_kind_come_back_as_they_were(tmp_path: Path) -> None:
+    batch: dict[str, Any] = {
+        "a": torch.rand(7, 2).bfloat16(),
+        "b": torch.arange(7),
+        "c": torch.rand(7) > 0.5,
+        "d": np.ones((7, 0)),
+    }
+    with mr.DiskReservoir(tmp_path / "dict", 10) as reservoir:
+        reservoir.offer(batch)
+        drawn = reservoir.sample(50)
+        assert drawn.keys() == batch.keys()
+        assert torch.equal(drawn["a"], torch.as_tensor(batch["a"])[drawn["b"]])
+        assert torch.equal(drawn["c"], torch.as_tensor(batch["c"])[drawn["b"]])
+        assert drawn["d"].shape == (50, 0)
+    with mr.DiskReservoir(tmp_path / "tuple", 10) as reservoir:
+        reservoir.offer((torch.ones(3, 2), torch.zeros(3)))
+        ones, zeros = reservoir.sample(2)
+        assert (ones.shape, zeros.shape) == ((2, 2), (2,))
+    with mr.DiskReservoir(tmp_path / "one", 10) as reservoir:
+        reservoir.offer(numbered(0, 5))
+    with mr.DiskReservoir(tmp_path / "one") as reservoir:
+        assert reservoir.sample(4).shape == (4, 3)
+
+
+def test_bad_batches_are_refused(tmp_path: Path) -> None:
+    with mr.DiskReservoir(tmp_path, 10) as reservoir:
+        with pytest.raises(mr.InputError, match="is empty: offer rows first"):
+            reservoir.sample(3)
+        wrong: list[tuple[Any, str]] = [
+            (3, "a batch is an int: give a dictionary"),
+            ({}, "must have one length"),
+            ({"a": torch.zeros(3), "b": torch.zeros(4)}, "one length, and these have: a 3, b 4"),
+            ({"a": [1, 2]}, "part 'a' of a batch is a list"),
+            ({"a": torch.tensor(1)}, "no first dimension"),
+            (np.array(["a"]), "part '0' of a batch has dtype <U1: use numbers"),
+        ]
+        for batch, message in wrong:
+            with pytest.raises(mr.InputError, match=message):
+                reservoir.offer(batch)
+        reservoir.offer({"a": torch.zeros(3)})
+        with pytest.raises(mr.InputError, match=r"a float64 \(\), but this reservoir holds rows of a float32 \(\)"):
+            reservoir.offer({"a": torch.zeros(3).double()})
+        with pytest.raises(mr.InputError, match="size=0"):
+            reservoir.sample(0)
+        assert reservoir.seen == 3
+    with pytest.raises(mr.InputError, match="is closed: open"):
+        reservoir.sample(1)
+    with pytest.raises(mr.InputError, match="has a capacity of 10, not 11"):
+        mr.DiskReservoir(tmp_path, 11)
+    with pytest.raises(mr.InputError, match=r"there is no reservoir in .* yet"):
+        mr.DiskReservoir(tmp_path / "new")
+
+
+def test_offers_keep_what_a_reservoir_in_ram_keeps(tmp_path: Path) -> None:
+    slots = mr.Reservoir(50).place(mr.Draws(3), np.zeros(500, np.int64))
+    expected = dict(zip(slots.tolist(), range(500), strict=True))
+    with mr.DiskReservoir(tmp_path, 50, seed=3) as reservoir:
+        for start, count in ((0, 1), (1, 80), (81, 400), (481, 19)):
+            reservoir.offer(numbered(start, count))
+        held = reservoir.held()["0"][:, 0].tolist()
+        assert held == [expected[slot] for slot in range(50)]
+        assert reservoir.numbers().tolist() == held
+        assert reservoir.check() == []
+
+
+def test_marks_bring_back_rows_counts_and_draws(tmp_path: Path) -> None:
+    with mr.DiskReservoir(tmp_path, 20) as reservoir:
+        reservoir.offer(numbered(0, 30))
+        reservoir.sample(3)
+        mark, held = reservoir.mark(), reservoir.held()["0"]
+        later = []
+        for _ in range(2):
+            drawn = reservoir.sample(5)
+            reservoir.offer(numbered(30, 200))
+            later.append((drawn, reservoir.held()["0"], reservoir.sample(4)))
+            reservoir.return_to(mark)
+            assert torch.equal(reservoir.held()["0"], held)
+            assert reservoir.seen == 30
+        for one, other in zip(*later, strict=True):
+            assert torch.equal(one, other)
+        with pytest.raises(mr.InputError, match="cannot go back to mark 77"):
+            reservoir.return_to(77)
+
+
+def test_the_undo_log_stays_small_and_marks_stay_reachable(tmp_path: Path) -> None:
+    with mr.DiskReservoir(tmp_path, 20) as reservoir:
+        reservoir.offer(numbered(0, 30))
+        mark, held = reservoir.mark(), reservoir.held()["0"]
+        for _ in range(60):
+            reservoir.offer(numbered(reservoir.seen, 20 + reservoir.seen // 2))
+            reservoir.flush()
+            log = sum(path.stat().st_size for path in tmp_path.glob("undo-*.bin"))
+            assert log < 4 * (tmp_path / "rows.bin").stat().st_size
+            if reservoir.seen > 10**6:
+                break
+        assert reservoir.seen > 10**6
+        assert list(tmp_path.glob("undo-*.bin"))
+        reservoir.return_to(mark)
+        assert torch.equal(reservoir.held()["0"], held)
+
+
+def test_removed_rows_are_in_no_file(tmp_path: Path) -> None:
+    with mr.DiskReservoir(tmp_path, 100) as reservoir:
+        reservoir.offer({"x": torch.full((40, 4), 0x5EC2E7, dtype=torch.int32), "y": torch.arange(40)})
+        reservoir.mark()
+        reservoir.offer({"x": torch.zeros(300, 4, dtype=torch.int32), "y": torch.arange(40, 340)})
+        kept = [y for y in reservoir.held()["y"].tolist() if y >= 40]
+        reservoir.flush()
+        secret = (0x5EC2E7).to_bytes(4, "little")
+        assert any(secret in path.read_bytes() for path in tmp_path.iterdir())
+        assert reservoir.remove(lambda held: held["y"] < 40) == 100 - len(kept)
+        assert not any(secret in path.read_bytes() for path in tmp_path.iterdir())
+        assert sorted(reservoir.held()["y"].tolist()) == sorted(kept)
+        assert reservoir.marks == []
+        assert reservoir.check() == []
+        reservoir.offer({"x": torch.ones(3000, 4, dtype=torch.int32), "y": torch.arange(340, 3340)})
+        assert len(kept) < len(reservoir) <= 100
+        held = reservoir.held()["y"].tolist()
+        assert len(set(held)) == len(held)
+        assert np.array_equal(reservoir.numbers(), held)
+        assert reservoir.remove(numbers=held[:3]) == 3
+        assert reservoir.remove(older_than=0) == len(held) - 3
+    with mr.DiskReservoir(tmp_path) as reservoir:
+        assert (len(reservoir), reservoir.seen) == (0, 3340)
+
+
+@pytest.mark.parametrize("bit", [0, 77, 200])
+def test_a_wrong_bit_is_noticed_and_repaired(bit: int, tmp_path: Path) -> None:
+    with mr.DiskReservoir(tmp_path, 10) as reservoir:
+        reservoir.offer(numbered(0, 10))
+    content = bytearray((tmp_path / "rows.bin").read_bytes())
+    size = len(content) // 10
+    content[4 * size + bit // 8] ^= 1 << bit % 8
+    (tmp_path / "rows.bin").write_bytes(content)
+    with mr.DiskReservoir(tmp_path) as reservoir:
+        assert reservoir.check() == [4]
+        with pytest.raises(mr.CheckpointError, match=r"row 4 of .* is damaged .* repair\(\) removes"):
+            reservoir.sample(100)
+        assert reservoir.repair() == 1
+        assert sorted(reservoir.held()["0"][:, 0].tolist()) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    with mr.DiskReservoir(tmp_path, 10) as reservoir:
+        reservoir.offer(numbered(0, 10))
+    document, rows = (tmp_path / "reservoir.json").read_bytes(), (tmp_path / "rows.bin").read_bytes()
+    for content in (document[:-9], document.replace(b'"count": 10', b'"count": 11'), b"", b"{}"):
+        (tmp_path / "reservoir.json").write_bytes(content)
+        with pytest.raises(mr.CheckpointError, match="is damaged: restore the folder from a copy"):
+            mr.DiskReservoir(tmp_path)
+    (tmp_path / "reservoir.json").write_bytes(document)
+    (tmp_path / "rows.bin").write_bytes(rows[:-1])
+    with pytest.raises(mr.CheckpointError, match="does not have its size"):
+        mr.DiskReservoir(tmp_path)
+    (tmp_path / "rows.bin").unlink()
+    with pytest.raises(mr.CheckpointError, match=r"rows.bin is missing"):
+        mr.DiskReservoir(tmp_path)
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, room = os.pwrite, [10**9]
+
+    def pwrite(file: int, content: Any, offset: int) -> int:
+        if room[0] < len(content):
+            raise OSError(28, "No space left on device")
+        room[0] -= len(content)
+        return real(file, content, offset)
+
+    monkeypatch.setattr("metareplay._core.row_file.os.pwrite", pwrite)
+    reservoir = mr.DiskReservoir(tmp_path, 20)
+    reservoir.offer(numbered(0, 30))
+    reservoir.flush()
+    room[0] = 40
+    reservoir.offer(numbered(30, 30))
+    with pytest.raises(DiskError, match=r"No space left on device; free some space"):
+        reservoir.flush()
+    with pytest.raises(DiskError, match=r"No space left"):
+        reservoir.offer(numbered(60, 30))
+    assert reservoir.seen == 60
+    held = reservoir.held()["0"]
+    room[0] = 10**9
+    reservoir.flush()
+    reservoir.close()
+    with mr.DiskReservoir(tmp_path) as again:
+        assert torch.equal(again.held()["0"], held)
+
+
+def test_a_learner_undoes_what_a_full_disk_cannot_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = mer(mr.DiskReservoir(tmp_path, 9))
+    xs, ys, tasks = examples()
+    learner.observe_many(xs[:12], ys[:12], tasks[:12])
+    assert isinstance(learner.memory, mr.DiskReservoir)
+    learner.memory.flush()
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("metareplay._core.row_file.os.pwrite", full)
+        learner.observe_many(xs[12:16], ys[12:16], tasks[12:16])  # waits to be written
+        with pytest.raises(DiskError):
+            learner.memory.flush()
+        before = state(learner)
+        with pytest.raises(mr.InputError, match=r"example 16 of the stream could not be stored and was undone: cannot"):
+            learner.observe_many(xs[16:], ys[16:], tasks[16:])
+        for name, values in state(learner).items():
+            assert torch.equal(values, before[name]), name
+    learner.observe_many(xs[16:], ys[16:], tasks[16:])
+    whole = mer(mr.Reservoir(9))
+    whole.observe_many(xs, ys, tasks)
+    assert torch.equal(learner.weights.theta, whole.weights.theta)
+
+
+CHILD = """
+import sys, torch, metareplay as mr
+from metareplay._core import disk_rows
+disk_rows.SECONDS = 0.005  # commits often
+reservoir = mr.DiskReservoir(sys.argv[1], 40)
+print("ready", flush=True)
+while True:
+    start = reservoir.seen
+    reservoir.offer(torch.arange(start, start + 7)[:, None].repeat(1, 300))
+    if start % 35 == 0:
+        reservoir.mark()
+    if start % 210 == 0 and reservoir.marks:
+        reservoir.return_to(reservoir.marks[0])
+"""
+
+
+def expected(seen: int) -> list[int]:
+    slots = mr.Reservoir(40).place(mr.Draws(0), np.zeros(seen, np.int64))
+    last = dict(zip(slots.tolist(), range(seen), strict=True))
+    return [last[slot] for slot in range(min(seen, 40))]
+
+
+def test_killed_at_any_moment_it_opens_with_a_complete_state(tmp_path: Path) -> None:
+    rng, seen = random.Random(0), []
+    environment = os.environ | {"PYTHONPATH": str(Path(mr.__file__).parent.parent)}
+    for _ in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(tmp_path)], stdout=subprocess.PIPE, env=environment
+        ) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"ready\n"
+            time.sleep(rng.uniform(0.0, 0.3))
+            child.send_signal(signal.SIGKILL)
+        with mr.DiskReservoir(tmp_path, 40) as reservoir:
+            assert reservoir.seen % 7 == 0
+            if reservoir.seen:
+                held = reservoir.held()["0"]
+                assert held[:, 0].tolist() == held[:, -1].tolist() == expected(reservoir.seen)
+            assert reservoir.check() == [] if reservoir.seen else True
+            seen.append(reservoir.seen)
+    assert max(seen) > 40
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_stopped_before_any_write_it_opens_with_the_last_commit(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The files are copied before a write, as if the process had been killed there, and the copy is opened."""
+    folder = tmp_path_factory.mktemp("rows")
+    counter, at, torn = itertools.count(), data.draw(st.integers(0, 40)), data.draw(st.booleans())
+    snapshots: list[dict[str, bytes]] = []
+    real = os.pwrite
+
+    def pwrite(file: int, content: Any, offset: int) -> int:
+        if next(counter) == at:
+            if torn:
+                real(file, bytes(content)[: len(content) // 2], offset)
+            snapshots.append({path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()})
+        return real(file, content, offset)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("metareplay._core.row_file.os.pwrite", pwrite)
+        with mr.DiskReservoir(folder, 40) as reservoir:
+            for size in data.draw(st.lists(st.integers(1, 60), min_size=1, max_size=6)):
+                reservoir.offer(numbered(reservoir.seen, size))
+                step = data.draw(st.sampled_from(["nothing", "flush", "mark", "return"]))
+                if step == "flush":
+                    reservoir.flush()
+                elif step == "mark":
+                    reservoir.mark()
+                elif step == "return" and reservoir.marks:
+                    reservoir.return_to(reservoir.marks[0])
+    if snapshots:
+        copy = tmp_path_factory.mktemp("copy")
+        for name, content in snapshots[0].items():
+            (copy / name).write_bytes(content)
+        with mr.DiskReservoir(copy, 40) as reservoir:
+            if reservoir.seen:
+                assert reservoir.held()["0"][:, 0].tolist() == expected(reservoir.seen)
+                assert reservoir.check() == []
