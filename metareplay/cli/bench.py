@@ -11,6 +11,7 @@ from metareplay.bench.cuda import CudaBenchmark
 from metareplay.bench.fleet import FleetBenchmark
 from metareplay.bench.frame import QUICK, Benchmark, Effort, as_text
 from metareplay.bench.games import GamesBenchmark
+from metareplay.bench.streaming import StreamingBenchmark
 from metareplay.cli.console import aside, print_table
 from metareplay.cli.display import bench_table
 from metareplay.engines.choose import check_engine
@@ -29,6 +30,9 @@ def bench(
             "that play from pictures, side by side on one GPU."
         ),
     ] = None,
+    streaming: Annotated[
+        bool, typer.Option("--streaming", help="Time examples of a stream, one by one, beside other libraries.")
+    ] = False,
     rounds: Annotated[int, typer.Option(help="How many turns each side takes; medians are shown.")] = 7,
     seconds: Annotated[float, typer.Option(help="How many seconds one turn takes.")] = 0.5,
     quick: Annotated[
@@ -37,7 +41,9 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Time the steps of an engine and of a clean torch loop in turns, or those of a fleet against a lower bound."""
-    benchmark, effort = _benchmark(engine, on), Effort(rounds, seconds)
+    if streaming and (on is not None or engine != "auto"):
+        raise InputError("--streaming times examples one by one: use it without --on and --engine")
+    benchmark, effort = StreamingBenchmark() if streaming else _benchmark(engine, on), Effort(rounds, seconds)
     with aside.status("timing") as status:
         found = benchmark.run(QUICK if quick else effort, status.update)
     if as_json:
