@@ -13,6 +13,7 @@ SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 PERCENT = r"(\d+\.?\d*)%"
 
 PRINTED = {
+    "against_others": r"metareplay \| MER, Reservoir \| \d+.*river \| LogisticRegression \| \d+",
     "checkpoint": "saved after 200 examples.*continued to 400 examples.*weights identical to an unbroken run: True",
     "compare": r"RA +LA +BTI.*Online +\d+\.\d.*ER +\d+\.\d.*MER +\d+\.\d +\d+\.\d +-?\d+\.\d",
     "drift": rf"Online( +{PERCENT}){{4}}.*MER, reservoir( +{PERCENT}){{4}}.*MER, recent( +{PERCENT}){{4}}",
