@@ -181,7 +181,7 @@ def test_what_cannot_be_is_refused_in_one_line(given: dict[str, Any], message: s
 
 @every_learner
 def test_every_option_of_a_learner_is_taken(learner: str) -> None:
-    own = {f.name for f in fields(LEARNERS_BY_NAME[learner])} - {"model", "memory", "engine", "seed"}
+    own = {f.name for f in fields(LEARNERS_BY_NAME[learner])} - {"model", "memory", "engine", "seed", "classes", "head"}
     default, _ = Experiment(learner=learner, hidden=(6,), tasks=2).build()
     given = {name: getattr(default, name) for name in own}
     one, _ = Experiment(learner=learner, hidden=(6,), tasks=2, options=given).build()

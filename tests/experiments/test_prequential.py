@@ -113,7 +113,7 @@ class Interrupting(nn.Module):
 @pytest.mark.parametrize("when", [1, 2, 9, 10, 11, 222])
 def test_ctrl_c_leaves_a_run_that_can_be_saved_and_continued(when: int, tmp_path: Path) -> None:
     def made(at: int) -> mr.Learner:
-        return mr.MER(Interrupting(at), memory=mr.Reservoir(9), lr=0.1, beta=0.3, s=2, k=4)
+        return mr.MER(Interrupting(at), memory=mr.Reservoir(9), lr=0.1, beta=0.3, s=2, k=4, engine="torch")
 
     stopped = mr.PrequentialRun(made(when), stream(), every=30, checkpoint=tmp_path / "run.ckpt")
     with pytest.raises(KeyboardInterrupt):

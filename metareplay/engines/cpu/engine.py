@@ -41,7 +41,7 @@ class CpuEngine(Engine):
     """
 
     def __init__(self, weights: Weights, chains: list[Chain], plain: TorchEngine, traced: bool = False) -> None:
-        self.weights, self.chains, self._untried = weights, chains, traced
+        self.weights, self.chains, self._traced, self._untried = weights, chains, traced, traced
         self.name = "cpu"
         self._plain = plain
         self._stepping = TorchEngine(weights, plain.draws, plain.optimizer, self._differentiate)
@@ -95,10 +95,10 @@ class CpuEngine(Engine):
             return self._kernel(self.chains[0]).singles(self.chains[0], table, objective, self._lock)
 
     def output(self, x: NDArray[Any]) -> NDArray[Any] | None:
-        """Run the kernel forward."""
+        """Run the kernel forward. A chain that was traced is left to torch, since a loaded one has not been tried yet."""
         chain = self.chains[0]
-        if self._apart or not self._kernels or self.name != "cpu" or x.shape[1] != chain.layers[0].in_features:
-            return None  # also before anything is learned: torch is there already
+        if self._apart or self._traced or self.name != "cpu" or x.shape[1] != chain.layers[0].in_features:
+            return None
         with self._lock:
             return self._kernel(chain).output(chain, x)
 
