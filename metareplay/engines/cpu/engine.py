@@ -95,7 +95,7 @@ class CpuEngine(Engine):
             return self._kernel(self.chains[0]).singles(self.chains[0], table, objective, self._lock)
 
     def output(self, x: NDArray[Any]) -> NDArray[Any] | None:
-        """Run the kernel forward. A chain that was traced is left to torch, since a loaded one has not been tried yet."""
+        """Run the kernel forward. A traced chain is left to torch: a loaded one has not been tried yet."""
         chain = self.chains[0]
         if self._apart or self._traced or self.name != "cpu" or x.shape[1] != chain.layers[0].in_features:
             return None
