@@ -82,10 +82,13 @@ def of_capymoa(make: Callable[..., Any], xs: Any, ys: Any) -> Contestant:
     schema = NumpyStream(xs[:100], np.resize(np.unique(ys), 100)).get_schema()
     model = make(schema=schema)
 
-    def instance(x: Any, y: int = 0) -> Any:
-        return LabeledInstance.from_array(schema, x.astype(np.float64), y)
+    def predict(x: Any) -> Any:
+        return model.predict(LabeledInstance.from_array(schema, x, 0))
 
-    return Contestant(lambda x: model.predict(instance(x)), lambda x, y: model.train(instance(x, y)), lambda x: x)
+    def learn(x: Any, y: int) -> None:
+        model.train(LabeledInstance.from_array(schema, x, y))
+
+    return Contestant(predict, learn, lambda x: x.astype(np.float64))
 
 
 def contestants(xs: Any, ys: Any) -> Iterator[tuple[str, str, Callable[[], Contestant]]]:
@@ -98,8 +101,12 @@ def contestants(xs: Any, ys: Any) -> Iterator[tuple[str, str, Callable[[], Conte
     if find_spec("river"):
         from river import forest, linear_model, multiclass, tree
 
-        one = multiclass.OneVsRestClassifier
-        yield "river", "LogisticRegression", lambda: of_river(one(linear_model.LogisticRegression()))
+        linear = linear_model.LogisticRegression()  # it knows two classes only
+        yield (
+            "river",
+            "LogisticRegression",
+            lambda: of_river(linear if classes == 2 else multiclass.OneVsRestClassifier(linear)),
+        )
         yield "river", "HoeffdingAdaptiveTree", lambda: of_river(tree.HoeffdingAdaptiveTreeClassifier(seed=0))
         yield "river", "ARFClassifier", lambda: of_river(forest.ARFClassifier(seed=0))
     if find_spec("deep_river"):
@@ -158,7 +165,7 @@ def compare(count: int) -> dict[str, Any]:
         for library, name, make in contestants(xs, ys):
             one = make()
             accuracy, us = one_by_one(one, xs, ys)
-            if test is not None:  # the second half of a longer stream of the same centres
+            if test is not None:  # other examples of the same classes
                 picked = np.random.default_rng(3).choice(len(test[0]), min(1000, len(test[0])), replace=False)
                 accuracy = float(100 * np.mean([one.predict(one.prepare(test[0][i])) == test[1][i] for i in picked]))
             row = rows.setdefault((library, name), {"library": library, "name": name})
@@ -190,6 +197,8 @@ if __name__ == "__main__":
     reader.add_argument("--examples", type=int, default=300, help="how many examples each stream has")
     reader.add_argument("--json", type=Path, help="also write everything into this file")
     given = reader.parse_args()
+    if given.examples <= WARM_UP:
+        reader.error(f"--examples {given.examples}: use more than {WARM_UP}")
     torch.set_num_threads(1)
     outcome = compare(given.examples)
     if given.json:

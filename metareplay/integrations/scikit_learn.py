@@ -19,6 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from metareplay.errors import InputError
 from metareplay.integrations.makers import Maker, made, mer_classifier, mer_regressor
 from metareplay.learners import Learner
 
@@ -38,7 +39,10 @@ class _PartialFit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
         given = self.random_state
         seed = int(given if isinstance(given, int) else check_random_state(given).randint(2**31))
         maker = self.maker or (mer_regressor if regression else mer_classifier)
-        self.learner_ = made(maker, inputs, seed, regression=regression)
+        learner = made(maker, inputs, seed, regression=regression)
+        if not regression and learner.labels is None:
+            raise InputError('maker returned a learner for numbered classes: use classes="grow"')
+        self.learner_ = learner
         return seed
 
     def _in_passes(self, xs: NDArray[np.float32], ys: NDArray[Any], seed: int) -> None:

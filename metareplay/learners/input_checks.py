@@ -61,6 +61,19 @@ class InputChecks:
         """Convert one input to a batch of one."""
         return self._model.pack([x]) if isinstance(self._model, Structured) else self.batch(x)[None]
 
+    def batch_or_single(self, xs: Any) -> tuple[Tensor, bool]:
+        """Convert a batch, or one input like the earlier ones, to a batch; return also whether it was one input."""
+        try:
+            found = self.batch(xs)
+        except InputError as error:
+            if not isinstance(self._model, Structured):
+                raise
+            try:
+                return self.single(xs), True
+            except InputError:
+                raise error from None
+        return (found[None], True) if found.shape == self.expected_shape else (found, False)
+
     def inputs(self, given: Any) -> Tensor:
         """Return a batch of inputs as a tensor, or raise InputError."""
         xs = self.batch(given)

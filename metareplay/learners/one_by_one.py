@@ -56,6 +56,11 @@ class Signature:
                 x = x.numpy()
             except (RuntimeError, TypeError):  # it is on a GPU, has a history, or is of a kind that NumPy lacks
                 return None
+        if type(x) is list:
+            try:
+                x = np.array(x)
+            except ValueError:  # its parts have different lengths
+                return None
         if type(x) is not np.ndarray:
             return None
         if x.dtype != self._as_numpy:
@@ -210,7 +215,7 @@ class OneByOne:
             return y if type(y) is int and 0 <= y < self._classes else None
         if type(y) is Tensor and y.dtype.is_floating_point and y.is_cpu and not y.requires_grad:
             y = y.numpy()
-        if type(y) is float and self._ys.dtype == np.float32:
+        if (type(y) is float or (type(y) is list and len(y) == 1)) and self._ys.dtype == np.float32:
             y = np.array(y)
         if not isinstance(y, np.ndarray | np.floating) or y.dtype.kind != "f" or y.size != self._ys[0].size:
             return None

@@ -253,7 +253,7 @@ class Predictor:
             right = self._of_known(outputs).argmax(dim=-1).cpu() == self._labels.look_up(ys)
             return 100 * right.double().mean().item()
         tasks = self._checks.tasks(task, len(outputs), needed=False)
-        right = outputs.argmax(dim=-1).cpu() == self._checks.targets(ys, tasks, outputs.shape[1:]).cpu()
+        right = decide(outputs).cpu() == self._checks.targets(ys, tasks, outputs.shape[1:]).cpu()
         return 100 * right.double().mean().item()
 
     @final
@@ -274,11 +274,26 @@ class Predictor:
         if task is None and (found := self.single_output(xs)) is not None:
             return found
         self.weights.check()
-        given = self._checks.batch(xs)
-        single = given.shape == self._checks.expected_shape
-        inputs = self._checks.inputs(given[None] if single else given)
+        known = self._checks.expected_shape
+        given, single = self._checks.batch_or_single(xs)
+        if known is None and not single:
+            single = given.dim() == 1 and given.dtype != torch.int64 and self._takes(given[None], task)
+            given = given[None] if single else given
+        inputs = self._checks.inputs(given)
         tasks = self._checks.tasks(task, len(inputs), needed=isinstance(self.model, TaskModule))
-        return self._forward(self._as_taken(inputs, tasks), tasks), single
+        outputs = self._forward(self._as_taken(inputs, tasks), tasks)
+        if known is None and outputs.shape[:1] != (len(inputs),):
+            raise InputError("x has no batch dimension: before the first example is learned, give a batch, x[None]")
+        return outputs, single
+
+    @final
+    def _takes(self, xs: Tensor, task: Tasks) -> bool:
+        """Return whether the model takes inputs of this shape."""
+        try:
+            self._forward(xs, self._checks.tasks(task, len(xs), needed=isinstance(self.model, TaskModule)))
+        except InputError:
+            return False
+        return True
 
     @final
     def _as_taken(self, xs: Tensor, tasks: Tensor) -> Tensor:

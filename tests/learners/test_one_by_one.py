@@ -292,3 +292,29 @@ def test_a_loaded_learner_takes_the_fast_way_too(tmp_path: Path, monkeypatch: py
     for x, y in zip(XS, YS, strict=True):
         learner.observe(x, y)
     assert counted.plans == 1
+
+
+def test_the_first_prediction_of_a_row_is_one_prediction() -> None:
+    for classes in (3, 4):
+        learner = mr.Online(mr.networks.mlp(4, (8,), classes, seed=0))
+        row = torch.rand(4)
+        assert learner.predict(row).shape == ()
+        assert learner.outputs(row).shape == (classes,)
+        assert int(learner.predict(row)) == int(learner.predict(row[None])[0])
+    named = mr.Online(mr.networks.mlp(4, (8,), 2, seed=0), classes=["no", "yes"])
+    assert named.predict(np.zeros(4, np.float32)) in ("no", "yes")
+
+
+def test_a_picture_without_a_batch_is_refused_before_the_first_example() -> None:
+    learner = mr.Online(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(0), nn.Linear(72, 2)))
+    with pytest.raises(mr.InputError, match=r"give a batch, x\[None\]"):
+        learner.predict(torch.rand(1, 8, 8))
+
+
+@pytest.mark.parametrize("target", [0.5, [0.5]])
+def test_rows_given_as_lists_take_the_fast_way(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = mr.Online(mr.networks.mlp(4, (8,), 1, seed=0), regression=True)
+    learner.observe([0.1, 0.2, 0.3, 0.4], [0.5])
+    monkeypatch.setattr(mr.Online, "observe_many", lambda *_: pytest.fail("the slow way"))
+    learner.observe([0.1, 0.2, 0.3, 0.4], target)
+    assert learner.seen == 2

@@ -179,3 +179,16 @@ def test_without_a_loss_of_ones_own_nothing_is_loosened() -> None:
         mr.Online(nn.Conv2d(1, 2, 3, padding=1)).observe_many(*segmentation()[1:])
     with pytest.raises(mr.InputError, match="class labels are integers"):
         mr.Online(mr.networks.mlp(6, (8,), 3)).observe_many(*soft()[1:])
+
+
+def test_accuracy_of_a_single_output_is_that_of_its_predictions() -> None:
+    def yes_or_no(outputs: Tensor, ys: Tensor) -> Tensor:
+        return functional.binary_cross_entropy_with_logits(outputs[:, 0], ys.float())
+
+    xs = torch.rand(200, 4)
+    ys = (xs[:, 0] > 0.5).long()
+    learner = mr.ER(nn.Linear(4, 1), memory=mr.Reservoir(50), lr=1.0, k=5, loss=yes_or_no)
+    learner.observe_many(xs, ys)
+    found = 100 * float((learner.predict(xs) == ys).double().mean())
+    assert found > 90
+    assert learner.accuracy(xs, ys) == pytest.approx(found)
