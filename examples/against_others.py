@@ -3,7 +3,7 @@
 Every example is predicted before it is learned. In the last stream classes come two by two, and what counts is the
 accuracy on all of them in the end. Settings are the libraries' defaults, or those that are written here; none were
 searched, for any side. Libraries that are not installed are left out: `pip install 'metareplay[others]'` installs them.
-The table in docs/others.md was made with `--examples 10000 --json results/others.json`.
+The table in docs/others.md was made with `--examples 4000 --json results/others.json`.
 
 Run it with: python examples/against_others.py
 """
