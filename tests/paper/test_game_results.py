@@ -104,6 +104,6 @@ def test_records_are_put_where_they_belong(tmp_path: Path) -> None:
     assert [one.seed for one in second.groups["DQN, task 6 alone"]] == [22, 23]
     assert len(first.records) + len(second.records) == 16
     assert "miniature" in first.note
-    assert WantedGames(["figure-catcher"], None, None).results([None] * 25)[0].note == ""
+    assert WantedGames(["figure-catcher"], None, None).results([None] * 30)[0].note == ""
     with pytest.raises(MetareplayError, match="--frames 0: play at least one frame per task"):
         WantedGames([], None, 0)

@@ -187,7 +187,7 @@ def test_memory_is_what_the_row_says() -> None:
 
 def test_no_default_decides() -> None:
     """Every option of the learner that bears on its result is written down, and so are the stream's sizes."""
-    elsewhere = {"model", "memory", "engine", "seed", "loss", "regression"}
+    elsewhere = {"model", "memory", "engine", "seed", "loss", "regression", "classes", "head"}
     for experiment in different_experiments():
         assert experiment.options.keys() == {f.name for f in fields(LEARNERS_BY_NAME[experiment.learner])} - elsewhere
         assert experiment.tasks is not None
