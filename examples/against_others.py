@@ -194,7 +194,7 @@ def table(found: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     reader = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    reader.add_argument("--examples", type=int, default=300, help="how many examples each stream has")
+    reader.add_argument("--examples", type=int, default=150, help="how many examples each stream has")
     reader.add_argument("--json", type=Path, help="also write everything into this file")
     given = reader.parse_args()
     if given.examples <= WARM_UP:
