@@ -165,6 +165,7 @@ class Memory(ABC):
     def copy(self) -> "Memory":
         """Return a copy of this memory with copies of its examples in RAM, which may belong to another learner."""
         made = copy(self)
+        made.version += 1  # lists that a memory makes of what it holds are made anew, and not shared
         made._claimed, made.storage, made.seen_of = False, None, self.seen_of.copy()
         made.order, made.is_filled, made.row_of = self.order.copy(), self.is_filled.copy(), self.row_of.copy()
         made.number_of = None if self.number_of is None else self.number_of.copy()
@@ -183,6 +184,7 @@ class Memory(ABC):
         if self._claimed:
             raise InputError("this memory already belongs to another learner: make a new one, or use its copy()")
         self._claimed = True
+        self.version += 1  # the draws are those of another learner from now on
 
     @final
     def restore(
