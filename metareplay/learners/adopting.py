@@ -53,6 +53,21 @@ def adopt(learner: TableLearner, memory: Memory, table: Table) -> None:
                 table.fill(name, torch.from_numpy(slots), values)
 
 
+def check_storing(learner: TableLearner) -> None:
+    """Raise InputError if examples cannot be stored without learning from them.
+
+    Args:
+        learner: The learner.
+    """
+    if learner.own_memory is None:
+        raise InputError(f"{type(learner).__name__} has no memory to store examples in: use a learner that replays")
+    if learner.objective.stores:
+        raise InputError(
+            f"the objective stores the column {learner.objective.stores[0]!r} with each example when it is learned: "
+            f"observe the examples instead"
+        )
+
+
 def store(learner: TableLearner, incoming: Columns, table: Table) -> None:
     """Offer checked examples to a learner's memory without learning from them.
 
@@ -62,13 +77,7 @@ def store(learner: TableLearner, incoming: Columns, table: Table) -> None:
         table: The learner's table.
     """
     memory = learner.own_memory
-    if memory is None:
-        raise InputError(f"{type(learner).__name__} has no memory to store examples in: use a learner that replays")
-    if learner.objective.stores:
-        raise InputError(
-            f"the objective stores the column {learner.objective.stores[0]!r} with each example when it is learned: "
-            f"observe the examples instead"
-        )
+    assert memory is not None, "`check_storing` has looked"
     for piece in incoming.pieces(learner.piece_size()):
         with HeldBack():
             tasks = piece.task_ids()

@@ -17,7 +17,7 @@ from metareplay.engines.modes import evaluating
 from metareplay.engines.objective import forward
 from metareplay.engines.torch_engine import own_randomness
 from metareplay.errors import CheckpointError, InputError
-from metareplay.learners.adopting import store
+from metareplay.learners.adopting import check_storing, store
 from metareplay.learners.heads import find_head, resize
 from metareplay.learners.input_checks import Tasks, as_tensor
 from metareplay.learners.labels import Classes, make_labels, read, written
@@ -149,6 +149,7 @@ class Learner(TableLearner):
             ys: Their labels, or targets.
             task: One task id, or one for each example.
         """
+        check_storing(self)
         xs = self._checks.batch(xs)
         if xs.shape[:1] != (0,):
             incoming, table = self.accept(xs, ys, task)

@@ -369,3 +369,12 @@ def test_growing_inside_inference_mode() -> None:
     with torch.inference_mode():
         learner.observe_many(xs, ys, task=0)
     assert torch.equal(learner.weights.theta, learned("mer", "torch").weights.theta)
+
+
+def test_storing_without_a_memory_changes_nothing() -> None:
+    learner = MAKE["online"](net(), classes="grow")
+    xs, _ = examples()
+    learner.observe(xs[0], "a")
+    with pytest.raises(mr.InputError, match="Online has no memory to store examples in"):
+        learner.store(xs[:2], ["b", "c"])
+    assert (learner.labels, top(learner).out_features) == (("a",), 1)
