@@ -206,10 +206,18 @@ class Learner(TableLearner):
         if limit is not None and int(incoming["task"].max()) >= limit:
             raise InputError(f"task {int(incoming['task'].max())}: the memory was made for tasks 0 to {limit - 1}")
         if self._labels is not None and self._labels.grows and self._head_of is not self.weights.theta:
-            self._head, self._head_of = self._find_head(incoming.part(0, 1)), self.weights.theta
+            self._look_for_head(incoming)
         if self.table is None:
             self.table = self.make_table(incoming, self.piece_size())
         return incoming, self.table
+
+    @final
+    def _look_for_head(self, incoming: Columns) -> None:
+        """Find the layer that grows if there is a label without an output; otherwise no layer needs to grow."""
+        assert self._outputs is not None, "the examples have been checked"
+        self._head, self._head_of = None, None
+        if int(incoming["y"].max()) >= self._outputs[0]:
+            self._head, self._head_of = self._find_head(incoming.part(0, 1)), self.weights.theta
 
     @final
     def _find_head(self, example: Columns) -> nn.Linear:

@@ -202,11 +202,11 @@ def test_heads_that_cannot_grow_are_refused() -> None:
     frozen = net(2)
     frozen[-1].requires_grad_(False)
     with pytest.raises(mr.InputError, match="frozen or parametrized"):
-        mr.Online(frozen, classes="grow").observe(xs[0], "a")
+        mr.Online(frozen, classes="grow").observe_many(xs[:3], ["a", "b", "c"])
     tied = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
     tied[1].weight = tied[0].weight
     with pytest.raises(mr.InputError, match=r"0\.weight and 1\.weight are one parameter"):
-        mr.Online(tied, classes="grow").observe(xs[0], "a")
+        mr.Online(tied, classes="grow").observe_many(xs[:7], range(7))
 
 
 @pytest.mark.parametrize(
@@ -378,3 +378,23 @@ def test_storing_without_a_memory_changes_nothing() -> None:
     with pytest.raises(mr.InputError, match="Online has no memory to store examples in"):
         learner.store(xs[:2], ["b", "c"])
     assert (learner.labels, top(learner).out_features) == (("a",), 1)
+
+
+def test_a_frozen_head_is_only_refused_when_it_would_have_to_grow(tmp_path: Path) -> None:
+    learner = MAKE["online"](net(2), classes="grow")
+    xs, _ = examples()
+    learner.observe_many(xs[:3], ["a", "b", "c"])
+    with learner.reshaping():
+        top(learner).requires_grad_(False)
+    learner.observe_many(xs[:2], ["c", "a"])
+    learner.save(tmp_path / "frozen.ckpt")
+    loaded = mr.load(tmp_path / "frozen.ckpt", net())
+    for one in (learner, loaded):
+        one.observe(xs[0], "b")
+        with pytest.raises(mr.InputError, match="frozen or parametrized"):
+            one.observe(xs[0], "d")
+        assert one.labels == ("a", "b", "c")
+        with one.reshaping():
+            top(one).requires_grad_(True)
+        one.observe(xs[0], "d")
+        assert (one.labels, top(one).out_features) == (("a", "b", "c", "d"), 4)
