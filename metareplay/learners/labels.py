@@ -69,7 +69,7 @@ class Labels:
             number = self._numbers.get(label, new.get(label))
             if number is None:
                 if not self.grows:
-                    raise InputError(f"label {shown(label)} is not one of the classes: they are {self._some()}")
+                    raise InputError(f"label {shown(label)} is not one of the classes: they are {some(self.known)}")
                 number = new[label] = len(self) + len(new)
             found.append(number)
         self._coming = list(new)
@@ -114,9 +114,15 @@ class Labels:
         found: NDArray[Any] = names[numbers.cpu().numpy()]
         return found
 
-    def _some(self) -> str:
-        rest = f" and {len(self) - SHOWN} more" if len(self) > SHOWN else ""
-        return ", ".join(shown(label) for label in self.known[:SHOWN]) + rest
+
+def some(labels: Sequence[object]) -> str:
+    """Return the first few labels as text, for a message.
+
+    Args:
+        labels: The labels.
+    """
+    rest = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
+    return ", ".join(shown(label) for label in labels[:SHOWN]) + rest
 
 
 def make_labels(classes: Classes) -> Labels | None:

@@ -20,7 +20,7 @@ from metareplay.errors import CheckpointError, InputError
 from metareplay.learners.adopting import check_storing, store
 from metareplay.learners.heads import find_head, resize
 from metareplay.learners.input_checks import Tasks, as_tensor
-from metareplay.learners.labels import Classes, make_labels, read, written
+from metareplay.learners.labels import Classes, make_labels, read, some, written
 from metareplay.learners.one_by_one import OneByOne
 from metareplay.learners.table_learner import ADDED, TableLearner, added_option
 from metareplay.networks import TaskModule
@@ -245,7 +245,12 @@ class Learner(TableLearner):
         """Return what `written_labels` wrote as labels, or raise CheckpointError."""
         if self._labels is not None and saved is None:
             raise CheckpointError("it was saved without labels of its own; leave classes out")
-        return [] if self._labels is None else read(saved)
+        if self._labels is None:
+            return []
+        known = read(saved)
+        if not self._labels.grows and tuple(known) != self._labels.known:
+            raise CheckpointError(f"it was saved with the labels {some(known)}, not {some(self._labels.known)}")
+        return known
 
     @final
     def restore_labels(self, known: list[Hashable]) -> None:

@@ -398,3 +398,13 @@ def test_a_frozen_head_is_only_refused_when_it_would_have_to_grow(tmp_path: Path
             top(one).requires_grad_(True)
         one.observe(xs[0], "d")
         assert (one.labels, top(one).out_features) == (("a", "b", "c", "d"), 4)
+
+
+def test_other_labels_than_the_saved_ones_are_refused(tmp_path: Path) -> None:
+    learner = MAKE["mer"](net(3), classes=["a", "b", "c"])
+    learner.observe_many(examples()[0][:3], ["a", "b", "c"])
+    learner.save(tmp_path / "named.ckpt")
+    for other in (["x", "y", "z"], ["b", "a", "c"], ["a", "b"]):
+        with pytest.raises(mr.CheckpointError, match="saved with the labels 'a', 'b', 'c', not"):
+            mr.load(tmp_path / "named.ckpt", net(3), classes=other)
+    assert mr.load(tmp_path / "named.ckpt", net(3), classes=["a", "b", "c"]).labels == learner.labels
