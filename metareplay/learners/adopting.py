@@ -9,6 +9,7 @@ import torch
 from metareplay._core.columns import Columns
 from metareplay._core.interrupts import HeldBack
 from metareplay.errors import InputError
+from metareplay.learners.labels import Labels, some
 
 if TYPE_CHECKING:
     from metareplay._core.table import Table
@@ -33,6 +34,30 @@ def adopted(memory: Memory, like: Columns) -> Columns:
                 f"{tuple(values.shape[1:])} here; use a new memory"
             )
     return held
+
+
+def adopt_labels(labels: Labels | None, memory: Memory) -> None:
+    """Start from the labels of the examples that a memory comes with; raise InputError if these are others.
+
+    Args:
+        labels: The learner's labels; None if they are the numbers of its model's outputs.
+        memory: A memory that comes with examples.
+    """
+    if labels is None:
+        if memory.labels is not None and memory.labels != tuple(range(len(memory.labels))):
+            raise InputError(
+                f"the memory comes with examples of the labels {some(memory.labels)}: set classes='grow', or name them "
+                f"in this order, classes=[...]"
+            )
+        return
+    held = memory.labels if memory.labels is not None else tuple(range(1 + max(memory.class_counts(), default=-1)))
+    if labels.grows and labels.known != held:
+        labels.replace(held)
+    elif labels.known[: len(held)] != held:
+        raise InputError(
+            f"the memory comes with examples of the labels {some(held)}, but classes are {some(labels.known)}: name "
+            f"them in the same order, or use a new memory"
+        )
 
 
 def adopt(learner: TableLearner, memory: Memory, table: Table) -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import metareplay as mr
-from metareplay.learners.labels import Labels, read, written
+from metareplay._core.plain_labels import read, written
+from metareplay.learners.labels import Labels
 
 NAMES: list[Any] = ["cat", 7, ("a", 1), None, 2.5, False]
 MAKE: dict[str, Callable[..., mr.Learner]] = {
@@ -202,11 +203,11 @@ def test_heads_that_cannot_grow_are_refused() -> None:
     frozen = net(2)
     frozen[-1].requires_grad_(False)
     with pytest.raises(mr.InputError, match="frozen or parametrized"):
-        mr.Online(frozen, classes="grow").observe_many(xs[:3], ["a", "b", "c"])
+        mr.Online(frozen, classes="grow").observe(xs[0], "a")
     tied = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
     tied[1].weight = tied[0].weight
     with pytest.raises(mr.InputError, match=r"0\.weight and 1\.weight are one parameter"):
-        mr.Online(tied, classes="grow").observe_many(xs[:7], range(7))
+        mr.Online(tied, classes="grow").observe(xs[0], "a")
 
 
 @pytest.mark.parametrize(
@@ -380,7 +381,7 @@ def test_storing_without_a_memory_changes_nothing() -> None:
     assert (learner.labels, top(learner).out_features) == (("a",), 1)
 
 
-def test_a_frozen_head_is_only_refused_when_it_would_have_to_grow(tmp_path: Path) -> None:
+def test_a_head_that_is_frozen_later_is_refused_when_it_would_have_to_grow(tmp_path: Path) -> None:
     learner = MAKE["online"](net(2), classes="grow")
     xs, _ = examples()
     learner.observe_many(xs[:3], ["a", "b", "c"])
@@ -393,7 +394,7 @@ def test_a_frozen_head_is_only_refused_when_it_would_have_to_grow(tmp_path: Path
         one.observe(xs[0], "b")
         with pytest.raises(mr.InputError, match="frozen or parametrized"):
             one.observe(xs[0], "d")
-        assert one.labels == ("a", "b", "c")
+        assert list(one.labels or ()) == ["a", "b", "c"]
         with one.reshaping():
             top(one).requires_grad_(True)
         one.observe(xs[0], "d")

@@ -397,3 +397,30 @@ def test_stopped_before_any_write_it_opens_with_the_last_commit(
             if reservoir.seen:
                 assert reservoir.held()["0"][:, 0].tolist() == expected(reservoir.seen)
                 assert reservoir.check() == []
+
+
+def test_a_folder_keeps_the_labels_of_its_rows(tmp_path: Path) -> None:
+    xs, names = torch.rand(30, 4), ["cat", ("dog", 1)] * 15
+
+    def er(memory: mr.DiskReservoir) -> mr.ER:
+        return mr.ER(mr.networks.mlp(4, (8,), 1, seed=1), memory=memory, k=3, classes="grow")
+
+    with mr.DiskReservoir(tmp_path / "rows", capacity=50) as memory:
+        learner = er(memory)
+        learner.observe_many(xs, names)
+        with pytest.raises(mr.InputError, match=r"frozenset\({'a'}\) cannot be written to a file"):
+            learner.observe_many(xs[:2], ["cat", frozenset("a")])
+        assert learner.seen == 30
+    with mr.DiskReservoir(tmp_path / "rows") as memory:
+        assert memory.labels == ("cat", ("dog", 1))
+        learner = er(memory)
+        learner.observe(xs[1], ("dog", 1))
+        assert memory.class_counts() == {"cat": 15, ("dog", 1): 16}
+        learner.save(tmp_path / "run.ckpt")
+        learner.observe(xs[2], "eel")
+    learner = mr.load(tmp_path / "run.ckpt", learner.model, kind=mr.ER)
+    assert learner.labels == learner.memory.labels == ("cat", ("dog", 1))
+    learner.observe(xs[2], "fox")
+    assert learner.memory.class_counts() == {"cat": 15, ("dog", 1): 16, "fox": 1}
+    assert isinstance(learner.memory, mr.DiskReservoir)
+    learner.memory.close()
