@@ -46,8 +46,7 @@ def test_a_learner_has_the_same_weights_as_with_a_reservoir_in_ram(engine: str, 
 @pytest.mark.parametrize("name", ["er-adam", "gem-reservoir", "mer-cnn", "er-tasks", "er-heads"])
 def test_every_kind_of_engine_call_works(name: str, tmp_path: Path) -> None:
     here, there = EVERY[name](), EVERY[name]()
-    memory: Any = there
-    memory.memory = mr.DiskReservoir(tmp_path, 9)
+    object.__setattr__(there, "memory", mr.DiskReservoir(tmp_path, 9))  # a fixed option to everybody else
     for learner in (here, there):
         learner.observe_many(*examples())
     assert torch.equal(here.weights.theta, there.weights.theta)
