@@ -352,8 +352,9 @@ class Memory(ABC):
         """Remove examples for good, for instance because somebody asked for it; return how many were removed.
 
         An example is removed if any of the conditions holds. Nothing of it is left in the memory's table or files.
-        What the model has learned from it stays learned. Of the examples that stay, and of those that come later, each
-        is still held with the same probability; the memory fills up again while the stream goes on.
+        What the model has learned from it stays learned. The memory fills up again while the stream goes on. In a
+        reservoir, each of the examples that stay, and of those that come later, is still held with the same
+        probability; a `Balanced` memory keeps every example that comes until it is full again.
 
         Args:
             where: Takes some examples as columns and returns for each whether to remove it, for instance
