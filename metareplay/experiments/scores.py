@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from metareplay._core.plain_labels import read, readable, written
 from metareplay.errors import InputError
-from metareplay.learners.labels import read, readable, written
 
 Reals = NDArray[np.float64]
 Outcome = tuple[float, float, float]  # three numbers that describe how one example was predicted

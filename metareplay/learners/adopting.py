@@ -9,6 +9,7 @@ import torch
 from metareplay._core.columns import Columns
 from metareplay._core.interrupts import HeldBack
 from metareplay.errors import InputError
+from metareplay.learners.labels import Labels, some
 
 if TYPE_CHECKING:
     from metareplay._core.table import Table
@@ -35,6 +36,30 @@ def adopted(memory: Memory, like: Columns) -> Columns:
     return held
 
 
+def adopt_labels(labels: Labels | None, memory: Memory) -> None:
+    """Start from the labels of the examples that a memory comes with; raise InputError if these are others.
+
+    Args:
+        labels: The learner's labels; None if they are the numbers of its model's outputs.
+        memory: A memory that comes with examples.
+    """
+    if labels is None:
+        if memory.labels is not None and memory.labels != tuple(range(len(memory.labels))):
+            raise InputError(
+                f"the memory comes with examples of the labels {some(memory.labels)}: set classes='grow', or name them "
+                f"in this order, classes=[...]"
+            )
+        return
+    held = memory.labels if memory.labels is not None else tuple(range(1 + max(memory.class_counts(), default=-1)))
+    if labels.grows and labels.known != held:
+        labels.replace(held)
+    elif labels.known[: len(held)] != held:
+        raise InputError(
+            f"the memory comes with examples of the labels {some(held)}, but classes are {some(labels.known)}: name "
+            f"them in the same order, or use a new memory"
+        )
+
+
 def adopt(learner: TableLearner, memory: Memory, table: Table) -> None:
     """Check the examples that a memory comes with against a learner, and copy them into its table.
 
@@ -53,6 +78,21 @@ def adopt(learner: TableLearner, memory: Memory, table: Table) -> None:
                 table.fill(name, torch.from_numpy(slots), values)
 
 
+def check_storing(learner: TableLearner) -> None:
+    """Raise InputError if examples cannot be stored without learning from them.
+
+    Args:
+        learner: The learner.
+    """
+    if learner.own_memory is None:
+        raise InputError(f"{type(learner).__name__} has no memory to store examples in: use a learner that replays")
+    if learner.objective.stores:
+        raise InputError(
+            f"the objective stores the column {learner.objective.stores[0]!r} with each example when it is learned: "
+            f"observe the examples instead"
+        )
+
+
 def store(learner: TableLearner, incoming: Columns, table: Table) -> None:
     """Offer checked examples to a learner's memory without learning from them.
 
@@ -62,13 +102,7 @@ def store(learner: TableLearner, incoming: Columns, table: Table) -> None:
         table: The learner's table.
     """
     memory = learner.own_memory
-    if memory is None:
-        raise InputError(f"{type(learner).__name__} has no memory to store examples in: use a learner that replays")
-    if learner.objective.stores:
-        raise InputError(
-            f"the objective stores the column {learner.objective.stores[0]!r} with each example when it is learned: "
-            f"observe the examples instead"
-        )
+    assert memory is not None, "`check_storing` has looked"
     for piece in incoming.pieces(learner.piece_size()):
         with HeldBack():
             tasks = piece.task_ids()

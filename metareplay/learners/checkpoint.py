@@ -37,6 +37,7 @@ def save(
         extra: Plain JSON values of a run.
         measured: What a run has measured so far.
     """
+    learner.take_over()
     tensors = {f"model/{name}": value for name, value in model_state(learner.model).items()}
     tensors |= {f"engine/{name}": value for name, value in learner.chosen_engine.state().items()}
     tensors |= {f"objective/{name}": value for name, value in learner.objective.state().items()}

@@ -1,6 +1,5 @@
 """Labels of any kind: which output of the model stands for which label."""
 
-import math
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Literal, final
 
@@ -9,8 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metareplay._core.checks import described, shown
-from metareplay.errors import CheckpointError, InputError
+from metareplay._core.checks import shown
+from metareplay._core.plain_labels import labels_in, with_tuples
+from metareplay.errors import InputError
 
 Classes = Literal["grow"] | Sequence[Hashable] | None
 SHOWN = 5  # known labels that a message names
@@ -50,6 +50,11 @@ class Labels:
         """Count the labels that are known."""
         return len(self._numbers)
 
+    @property
+    def coming(self) -> tuple[Hashable, ...]:
+        """The labels that are not known yet, of the examples that were checked last."""
+        return tuple(self._coming)
+
     def replace(self, known: Iterable[Hashable]) -> None:
         """Forget all labels, and know these instead.
 
@@ -69,7 +74,7 @@ class Labels:
             number = self._numbers.get(label, new.get(label))
             if number is None:
                 if not self.grows:
-                    raise InputError(f"label {shown(label)} is not one of the classes: they are {self._some()}")
+                    raise InputError(f"label {shown(label)} is not one of the classes: they are {some(self.known)}")
                 number = new[label] = len(self) + len(new)
             found.append(number)
         self._coming = list(new)
@@ -114,9 +119,15 @@ class Labels:
         found: NDArray[Any] = names[numbers.cpu().numpy()]
         return found
 
-    def _some(self) -> str:
-        rest = f" and {len(self) - SHOWN} more" if len(self) > SHOWN else ""
-        return ", ".join(shown(label) for label in self.known[:SHOWN]) + rest
+
+def some(labels: Sequence[object]) -> str:
+    """Return the first few labels as text, for a message.
+
+    Args:
+        labels: The labels.
+    """
+    rest = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
+    return ", ".join(shown(label) for label in labels[:SHOWN]) + rest
 
 
 def make_labels(classes: Classes) -> Labels | None:
@@ -131,83 +142,7 @@ def make_labels(classes: Classes) -> Labels | None:
         if classes != "grow":
             raise InputError(f"classes={shown(classes)}: use 'grow', a list of labels, or None")
         return Labels(grows=True)
-    known = labels_in(_tuples(classes), "classes")
+    known = labels_in(with_tuples(classes), "classes")
     if len(set(known)) < len(known) or not known:
         raise InputError(f"classes={shown(classes)}: name at least one label, and each of them once")
     return Labels(known)
-
-
-def labels_in(ys: object, name: str = "y") -> list[Hashable]:
-    """Return labels as a list of Python values, or raise InputError.
-
-    Args:
-        ys: A tensor, an array, a list, or anything else that can be iterated over.
-        name: What to call them in a message.
-    """
-    listed = ys.tolist() if hasattr(ys, "tolist") else ys
-    if isinstance(listed, str | bytes) or not isinstance(listed, Iterable):
-        raise InputError(f"{name} is {described(ys)}: give a list with one label for each example")
-    found = [one.tolist() if hasattr(one, "dtype") else one for one in listed]  # of NumPy or torch
-    for label in found:
-        try:
-            hash(label)
-        except TypeError as error:
-            raise InputError(f"a label is {described(label)}, which cannot be hashed: use text, or a number") from error
-        if isinstance(label, float) and math.isnan(label):
-            raise InputError("a label is NaN, which equals no label: leave the example out, or name the class")
-    return found
-
-
-def written(labels: Iterable[Hashable]) -> list[Any]:
-    """Return labels as plain JSON values, or raise InputError; a tuple becomes a list, which no label is.
-
-    Args:
-        labels: The labels.
-    """
-    found = list(labels)
-    for label in found:
-        if not _is_plain(label):
-            raise InputError(
-                f"the label {shown(label)} cannot be written to a file: use text, numbers, True, False, None, or tuples"
-            )
-    return found
-
-
-def readable(labels: Iterable[object]) -> list[Any]:
-    """Return labels as plain JSON values, for a record; what JSON does not have is described.
-
-    Args:
-        labels: The labels.
-    """
-    return [label if _is_plain(label) else shown(label) for label in labels]
-
-
-def read(saved: object) -> list[Hashable]:
-    """Return labels that `written` wrote; raise CheckpointError for anything else.
-
-    Args:
-        saved: The labels as plain JSON values.
-    """
-    try:
-        found = labels_in(_tuples(saved))
-        if not isinstance(saved, list) or len(set(found)) < len(found):
-            raise InputError("a label is there twice")
-    except InputError as error:
-        raise CheckpointError(f"the labels are damaged ({error}): use an earlier checkpoint") from error
-    return found
-
-
-def _tuples(values: Any) -> Any:
-    """Return the same values with a tuple for every list among the labels."""
-    listed = values.tolist() if hasattr(values, "tolist") else values
-    return [_tuple(one) for one in listed] if isinstance(listed, list | tuple) else listed
-
-
-def _tuple(label: Any) -> Any:
-    return tuple(map(_tuple, label)) if isinstance(label, list | tuple) else label
-
-
-def _is_plain(label: object) -> bool:
-    if isinstance(label, tuple):
-        return all(map(_is_plain, label))
-    return label is None or type(label) in (bool, int, float, str)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from metareplay._core.columns import Columns
 from metareplay._core.interrupts import HeldBack
+from metareplay._core.plain_labels import read, written
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay.engines.inputs import as_input
@@ -17,10 +18,10 @@ from metareplay.engines.modes import evaluating
 from metareplay.engines.objective import forward
 from metareplay.engines.torch_engine import own_randomness
 from metareplay.errors import CheckpointError, InputError
-from metareplay.learners.adopting import store
+from metareplay.learners.adopting import adopt_labels, adopted, check_storing, store
 from metareplay.learners.heads import find_head, resize
 from metareplay.learners.input_checks import Tasks, as_tensor
-from metareplay.learners.labels import Classes, make_labels, read, written
+from metareplay.learners.labels import Classes, make_labels, some
 from metareplay.learners.one_by_one import OneByOne
 from metareplay.learners.table_learner import ADDED, TableLearner, added_option
 from metareplay.networks import TaskModule
@@ -149,6 +150,7 @@ class Learner(TableLearner):
             ys: Their labels, or targets.
             task: One task id, or one for each example.
         """
+        check_storing(self)
         xs = self._checks.batch(xs)
         if xs.shape[:1] != (0,):
             incoming, table = self.accept(xs, ys, task)
@@ -182,12 +184,19 @@ class Learner(TableLearner):
                 if at > start:
                     yield incoming.part(start, at)
                 start = at
-                if self._head is not None and number >= self._head.out_features:
-                    with torch.inference_mode(False), self.reshaping():
-                        resize(self._head, number + 1)
-                    self._head_of = self.weights.theta
+                self._grow(number + 1)
                 self._labels.admit(number)
+                if self.own_memory is not None:
+                    self.own_memory.name_labels(self._labels.known)
         yield incoming.part(start, len(incoming))
+
+    @final
+    def _grow(self, size: int) -> None:
+        """Give the head that grows so many outputs, unless it has them."""
+        if self._head is not None and size > self._head.out_features:
+            with torch.inference_mode(False), self.reshaping():
+                resize(self._head, size)
+            self._head_of = self.weights.theta
 
     @final
     def accept(self, xs: Any, ys: Any, task: Tasks = None) -> tuple[Columns, Table]:
@@ -200,15 +209,42 @@ class Learner(TableLearner):
         """
         if self.table is not None and self.loss is not None and self._checks.target is None:
             self._checks.expect_targets(self.table.gather(torch.zeros(1, dtype=torch.int64))["y"])
+        memory = self.own_memory
+        if self.table is None and memory is not None and len(memory):
+            adopt_labels(self._labels, memory)
         incoming = self._check(xs, ys, task, needs_tasks=self.uses_tasks or self._task_count() is not None)
         limit = self._task_count()
         if limit is not None and int(incoming["task"].max()) >= limit:
             raise InputError(f"task {int(incoming['task'].max())}: the memory was made for tasks 0 to {limit - 1}")
-        if self._labels is not None and self._labels.grows and self._head_of is not self.weights.theta:
-            self._head, self._head_of = self._find_head(incoming.part(0, 1)), self.weights.theta
-        if self.table is None:
-            self.table = self.make_table(incoming, self.piece_size())
-        return incoming, self.table
+        if self._labels is not None and memory is not None and (self._labels.coming or self.table is None):
+            memory.check_labels((*self._labels.known, *self._labels.coming))
+        self._look_for_head(incoming)
+        return incoming, self.begin_table(incoming) if self.table is None else self.table
+
+    @final
+    def begin_table(self, like: Columns) -> Table:
+        """Make the table; the memory's labels are the learner's from then on, and each has an output."""
+        memory = self.own_memory
+        if memory is not None and len(memory):
+            adopt_labels(self._labels, memory)
+            like = adopted(memory, like)
+        if self._labels is not None:
+            self._look_for_head(like)
+            self._grow(len(self._labels))
+        table = super().begin_table(like)
+        if memory is not None:
+            memory.name_labels(self.labels)
+        return table
+
+    @final
+    def _look_for_head(self, incoming: Columns) -> None:
+        """Find the layer that grows; when learning has begun, only if there is a label without an output."""
+        if self._labels is None or not self._labels.grows or self._head_of is self.weights.theta:
+            return
+        example, self._head, self._head_of = incoming.part(0, 1), None, None
+        outputs = self._outputs or self._forward(example["x"], example["task"]).shape[1:]
+        if self.table is None or max(int(incoming["y"].max()) + 1, len(self._labels)) > outputs[0]:
+            self._head, self._head_of = self._find_head(example), self.weights.theta
 
     @final
     def _find_head(self, example: Columns) -> nn.Linear:
@@ -236,13 +272,20 @@ class Learner(TableLearner):
         """Return what `written_labels` wrote as labels, or raise CheckpointError."""
         if self._labels is not None and saved is None:
             raise CheckpointError("it was saved without labels of its own; leave classes out")
-        return [] if self._labels is None else read(saved)
+        if self._labels is None:
+            return []
+        known = read(saved)
+        if not self._labels.grows and tuple(known) != self._labels.known:
+            raise CheckpointError(f"it was saved with the labels {some(known)}, not {some(self._labels.known)}")
+        return known
 
     @final
     def restore_labels(self, known: list[Hashable]) -> None:
         """Know these labels, from `read_labels`, and no others."""
         if self._labels is not None:
             self._labels.replace(known)
+        if self.own_memory is not None:
+            self.own_memory.name_labels(self.labels)
 
     @final
     def check_held(self, held: Columns) -> None:

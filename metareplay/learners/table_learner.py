@@ -18,6 +18,7 @@ from metareplay._core.checks import check_room, path_of
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Ints
 from metareplay._core.interrupts import HeldBack
+from metareplay._core.plain_labels import readable
 from metareplay._core.plan import Plan
 from metareplay._core.table import Storage, Table, TensorStorage
 from metareplay._core.weights import Carry
@@ -26,7 +27,6 @@ from metareplay.errors import InputError, MetareplayError, NonFiniteError
 from metareplay.learners import checkpoint
 from metareplay.learners.adopting import adopt, adopted
 from metareplay.learners.input_checks import one_line
-from metareplay.learners.labels import readable
 from metareplay.learners.predictor import Predictor, loss_name
 from metareplay.learners.staging import Staging
 from metareplay.memories.memory import Memory
@@ -100,6 +100,23 @@ class TableLearner(Predictor):
                 adopt(self, memory, table)
             memory.table = table
         return table
+
+    def begin_table(self, like: Columns) -> Table:
+        """Make the table when the first example comes, and take over the examples that the memory comes with.
+
+        Args:
+            like: Some examples with the columns that the learner needs.
+        """
+        self.table = self.make_table(like, self.piece_size())
+        self.expect(like["x"])
+        return self.table
+
+    @final
+    def take_over(self) -> None:
+        """Take over the examples that the memory comes with if no example has come yet, for a checkpoint."""
+        memory = self.own_memory
+        if self.table is None and memory is not None and len(memory):
+            self.begin_table(next(memory.pieces())[1].part(0, 1))
 
     def make_storage(self, like: Columns) -> Storage:
         """Make what keeps the examples, unless the memory says otherwise.

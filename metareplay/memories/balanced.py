@@ -41,7 +41,7 @@ class Balanced(Memory):
         self._ranks: dict[int, Ranked] = {}  # of the examples held, by class
         self._class_of: dict[int, int] = {}  # by slot
         self._draws: Draws | None = None  # those that examples were placed with
-        self._known = (0, 0)  # `seen` and the number of examples held when the lists were made
+        self._known = -1  # the `version` that the lists are of
 
     def coming(self, incoming: Columns) -> None:
         """Look at the labels of the examples that come next."""
@@ -76,7 +76,7 @@ class Balanced(Memory):
                 insort(self._ranks.setdefault(label, []), (rank, slot))
                 self._class_of[slot] = label
         super().keep(slots, tasks)
-        self._known = self.seen, len(self)
+        self._known = self.version
 
     def settings(self) -> dict[str, object]:
         """Return kind, capacity and what is balanced."""
@@ -91,10 +91,10 @@ class Balanced(Memory):
                 del self._ranks[label]
 
     def _look(self, draws: Draws) -> None:
-        """Make the lists anew if they are not those of what is held, for instance after loading."""
+        """Make the lists anew if they are not those of what is held, for instance in a copy or after loading."""
         self._draws = draws
-        if self._known != (self.seen, len(self)):
-            self._ranks, self._class_of, self._known = {}, {}, (self.seen, len(self))
+        if self._known != self.version:
+            self._ranks, self._class_of, self._known = {}, {}, self.version
             for slots, held in self.pieces():
                 labels = held["y" if self.by == "class" else "task"].tolist()
                 ranks = draws.of(Purpose.KEEP, self.numbers_of(slots)).tolist()

@@ -1,7 +1,7 @@
 """A reservoir whose rows are in files: larger than RAM, and safe against a kill at any moment."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast, final
 
@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from metareplay._core import plain_labels
 from metareplay._core.archive import write_arrays
 from metareplay._core.checks import check_count, described, path_of, shown, whole
 from metareplay._core.columns import Columns
@@ -76,6 +77,7 @@ class DiskReservoir(Memory):
         self.storage = self._on_disk
         self._taken: tuple[Ints, dict[str, Tensor], Ints | None] | None = None  # they are written when they are counted
         self._kind, self._sampled, self._closed = "dict", 0, False
+        self._named: dict[str, Any] = {}  # the labels as the folder has them
         if self._rows is not None:
             self._take_state(self._rows)
 
@@ -97,6 +99,15 @@ class DiskReservoir(Memory):
             slots[i] = count if is_new else j[i]
             count += is_new
         return slots
+
+    def check_labels(self, labels: tuple[Hashable, ...]) -> None:
+        """Raise InputError for labels that cannot be written to the folder."""
+        plain_labels.written(labels)
+
+    def name_labels(self, labels: tuple[Hashable, ...] | None) -> None:
+        """Know the labels, which are written to the folder with the next rows."""
+        self._named = {} if labels is None else {"labels": plain_labels.written(labels)}
+        super().name_labels(labels)
 
     def settings(self) -> dict[str, object]:
         """Return kind, folder, capacity and seed."""
@@ -335,7 +346,7 @@ class DiskReservoir(Memory):
 
     def _state(self) -> dict[str, Any]:
         counts = {"seen": self.seen, "seen_of": [list(pair) for pair in sorted(self.seen_of.items())]}
-        return {**counts, "sampled": self._sampled, "kind": self._kind}
+        return {**counts, "sampled": self._sampled, "kind": self._kind, **self._named}
 
     def _commit_counts(self) -> None:
         """Hand the number of batches sampled so far to the writer."""
@@ -348,6 +359,7 @@ class DiskReservoir(Memory):
         state = rows.state
         self._count, self.seen, self._sampled, self._kind = rows.count, state["seen"], state["sampled"], state["kind"]
         self.seen_of = Counter(dict(state["seen_of"]))
+        self.name_labels(tuple(plain_labels.read(state["labels"])) if "labels" in state else None)
         if self.table is None:
             self._make_table(rows)
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar, Self, final
@@ -36,6 +36,7 @@ class Memory(ABC):
     Attributes:
         looks_ahead: Whether `place` depends on nothing but counts and draws, and not on the tasks that it is given.
         version: How often what is held, counted or weighed has changed.
+        labels: The labels that the numbers in the column `y` stand for; None if these are the labels themselves.
     """
 
     looks_ahead: ClassVar[bool] = False
@@ -48,6 +49,7 @@ class Memory(ABC):
         self.seen = 0  # examples offered so far, kept or not: N in Algorithm 3
         self.seen_of: Counter[int] = Counter()  # the same count for each task
         self.version = 0
+        self.labels: tuple[Hashable, ...] | None = None
         self._count = 0
         self._claimed = False
         self.task_count: int | None = None  # how many tasks there are, for a memory that needs to know the tasks
@@ -78,6 +80,22 @@ class Memory(ABC):
         Returns:
             The slot that each example will go to, -1 for one that is not kept.
         """
+
+    def check_labels(self, labels: tuple[Hashable, ...]) -> None:
+        """Raise InputError for labels that the memory cannot keep with its examples.
+
+        Args:
+            labels: The labels.
+        """
+        del labels
+
+    def name_labels(self, labels: tuple[Hashable, ...] | None) -> None:
+        """Know the labels that the numbers in the column `y` stand for.
+
+        Args:
+            labels: The label with number 0, that with number 1, and so on; None if the numbers are the labels.
+        """
+        self.labels = labels
 
     def coming(self, incoming: Columns) -> None:
         """Look at the examples that `place` is asked about next, for a memory whose choice depends on them.
@@ -165,6 +183,7 @@ class Memory(ABC):
     def copy(self) -> "Memory":
         """Return a copy of this memory with copies of its examples in RAM, which may belong to another learner."""
         made = copy(self)
+        made.version += 1  # lists that a memory makes of what it holds are made anew, and not shared
         made._claimed, made.storage, made.seen_of = False, None, self.seen_of.copy()
         made.order, made.is_filled, made.row_of = self.order.copy(), self.is_filled.copy(), self.row_of.copy()
         made.number_of = None if self.number_of is None else self.number_of.copy()
@@ -183,6 +202,7 @@ class Memory(ABC):
         if self._claimed:
             raise InputError("this memory already belongs to another learner: make a new one, or use its copy()")
         self._claimed = True
+        self.version += 1  # the draws are those of another learner from now on
 
     @final
     def restore(
@@ -217,10 +237,11 @@ class Memory(ABC):
         count, seen, seen_of, table = self._count, self.seen, self.seen_of.copy(), self.table
         order, is_filled = self.order.copy(), self.is_filled.copy()
         number_of = None if self.number_of is None else self.number_of.copy()
-        weights = None if self.weights is None else self.weights.copy()
+        weights, labels = None if self.weights is None else self.weights.copy(), self.labels
 
         def undo() -> None:
             self.version += 1
+            self.name_labels(labels)
             self._count, self.seen, self.seen_of, self.table = count, seen, seen_of, table
             self.order[:], self.is_filled[:], self.number_of, self.weights = order, is_filled, number_of, weights
 
@@ -286,14 +307,15 @@ class Memory(ABC):
         return self.number_of[slots]
 
     @final
-    def class_counts(self) -> dict[int, int]:
+    def class_counts(self) -> dict[Any, int]:
         """Return how many examples of each label are held, by label."""
         counts: Counter[int] = Counter()
         for _, held in self.pieces():
             if "y" not in dict(held.items()) or held["y"].is_floating_point() or held["y"].dim() != 1:
                 raise InputError("this memory holds no class labels: use held()")
             counts.update(held["y"].tolist())
-        return dict(sorted(counts.items()))
+        labels = self.labels
+        return {number if labels is None else labels[number]: count for number, count in sorted(counts.items())}
 
     @final
     def pieces(self) -> Iterator[tuple[Ints, Columns]]:
@@ -311,7 +333,10 @@ class Memory(ABC):
 
     @final
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        """Go through the examples held in slot order; each is a dictionary of its columns and its `number`."""
+        """Go through the examples held in slot order; each is a dictionary of its columns and its `number`.
+
+        The column `y` has the numbers of labels; `labels[y]` is the label.
+        """
         for slots, held in self.pieces():
             for i, number in enumerate(self.numbers_of(slots).tolist()):
                 yield {name: values[i] for name, values in held.items()} | {"number": torch.tensor(number)}
@@ -327,12 +352,13 @@ class Memory(ABC):
         """Remove examples for good, for instance because somebody asked for it; return how many were removed.
 
         An example is removed if any of the conditions holds. Nothing of it is left in the memory's table or files.
-        What the model has learned from it stays learned. Of the examples that stay, and of those that come later, each
-        is still held with the same probability; the memory fills up again while the stream goes on.
+        What the model has learned from it stays learned. The memory fills up again while the stream goes on. In a
+        reservoir, each of the examples that stay, and of those that come later, is still held with the same
+        probability; a `Balanced` memory keeps every example that comes until it is full again.
 
         Args:
             where: Takes some examples as columns and returns for each whether to remove it, for instance
-                `lambda held: held["y"] == 3`.
+                `lambda held: held["y"] == 3`. The column `y` has the numbers of labels: `labels.index("cat")`.
             numbers: Numbers of examples in the stream, counted from 0 as `memory.seen` counts them.
             older_than: Remove examples that came before the last `older_than` ones of the stream.
         """

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import metareplay as mr
-from metareplay.learners.labels import Labels, read, written
+from metareplay._core.plain_labels import read, written
+from metareplay.learners.labels import Labels
 
 NAMES: list[Any] = ["cat", 7, ("a", 1), None, 2.5, False]
 MAKE: dict[str, Callable[..., mr.Learner]] = {
@@ -369,3 +370,42 @@ def test_growing_inside_inference_mode() -> None:
     with torch.inference_mode():
         learner.observe_many(xs, ys, task=0)
     assert torch.equal(learner.weights.theta, learned("mer", "torch").weights.theta)
+
+
+def test_storing_without_a_memory_changes_nothing() -> None:
+    learner = MAKE["online"](net(), classes="grow")
+    xs, _ = examples()
+    learner.observe(xs[0], "a")
+    with pytest.raises(mr.InputError, match="Online has no memory to store examples in"):
+        learner.store(xs[:2], ["b", "c"])
+    assert (learner.labels, top(learner).out_features) == (("a",), 1)
+
+
+def test_a_head_that_is_frozen_later_is_refused_when_it_would_have_to_grow(tmp_path: Path) -> None:
+    learner = MAKE["online"](net(2), classes="grow")
+    xs, _ = examples()
+    learner.observe_many(xs[:3], ["a", "b", "c"])
+    with learner.reshaping():
+        top(learner).requires_grad_(False)
+    learner.observe_many(xs[:2], ["c", "a"])
+    learner.save(tmp_path / "frozen.ckpt")
+    loaded = mr.load(tmp_path / "frozen.ckpt", net())
+    for one in (learner, loaded):
+        one.observe(xs[0], "b")
+        with pytest.raises(mr.InputError, match="frozen or parametrized"):
+            one.observe(xs[0], "d")
+        assert list(one.labels or ()) == ["a", "b", "c"]
+        with one.reshaping():
+            top(one).requires_grad_(True)
+        one.observe(xs[0], "d")
+        assert (one.labels, top(one).out_features) == (("a", "b", "c", "d"), 4)
+
+
+def test_other_labels_than_the_saved_ones_are_refused(tmp_path: Path) -> None:
+    learner = MAKE["mer"](net(3), classes=["a", "b", "c"])
+    learner.observe_many(examples()[0][:3], ["a", "b", "c"])
+    learner.save(tmp_path / "named.ckpt")
+    for other in (["x", "y", "z"], ["b", "a", "c"], ["a", "b"]):
+        with pytest.raises(mr.CheckpointError, match="saved with the labels 'a', 'b', 'c', not"):
+            mr.load(tmp_path / "named.ckpt", net(3), classes=other)
+    assert mr.load(tmp_path / "named.ckpt", net(3), classes=["a", "b", "c"]).labels == learner.labels

@@ -1,6 +1,8 @@
 """The class-balanced memory."""
 
 from collections import Counter
+from copy import deepcopy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,3 +55,26 @@ def test_it_needs_labels() -> None:
         learner.observe_many(torch.rand(3, 2), torch.rand(3))
     with pytest.raises(mr.InputError, match="by='x'"):
         mr.Balanced(5, by="x")  # type: ignore[arg-type]
+
+
+def test_a_copy_has_lists_of_its_own(tmp_path: Path) -> None:
+    """Learning on with the original changes nothing in the copy, whose ranks are drawn by its own learner."""
+    rng = np.random.default_rng(0)
+    xs, ys = torch.from_numpy(rng.random((200, 4))).float(), torch.from_numpy(rng.choice(3, 200, p=[0.8, 0.1, 0.1]))
+
+    def er(memory: mr.Memory, seed: int) -> mr.ER:
+        return mr.ER(mr.networks.mlp(4, (4,), 3, seed=0), memory=memory, k=3, seed=seed)
+
+    first = er(mr.Balanced(10), 0)
+    first.observe_many(xs[:60], ys[:60])
+    heirs = [er(first.memory.copy(), 7), er(deepcopy(first.memory.copy()), 7), er(first.memory.copy(), 7)]
+    heirs[2].observe_many(xs[:1], ys[:1])
+    heirs[2].save(tmp_path / "heir.ckpt")
+    first.observe_many(xs[60:100], ys[60:100])
+    loaded = mr.load(tmp_path / "heir.ckpt", mr.networks.mlp(4, (4,), 3), kind=mr.ER)
+    for heir in heirs[:2]:
+        heir.observe_many(xs[:1], ys[:1])
+    for heir in (*heirs, loaded):
+        heir.observe_many(xs[100:], ys[100:])
+        assert np.array_equal(heir.memory.numbers(), heirs[0].memory.numbers())
+        assert max(heir.memory.class_counts().values()) <= 4

@@ -201,3 +201,68 @@ def test_weighted_draws_are_in_proportion() -> None:
     for wrong in ([1, 2], [-1, 1, 1, 1], [0, 0, 0, 0], "abc", lambda _: None):
         with pytest.raises(mr.InputError, match="weight"):
             memory.weigh(wrong)  # type: ignore[arg-type]
+
+
+def named(memory: mr.Memory, classes: Any, outputs: int = 1) -> mr.ER:
+    return mr.ER(mr.networks.mlp(6, (8,), outputs, seed=1), memory=memory, lr=0.1, k=5, seed=7, classes=classes)
+
+
+@every
+def test_labels_stay_with_the_examples(make: Callable[[], mr.Memory], tmp_path: Path) -> None:
+    """Another learner starts from the labels that the first one has numbered, with an output for each."""
+    xs, ys, tasks = examples()
+    names = [("dog", "cat", "eel", "bee")[int(y)] for y in ys]
+    first = named(make(), "grow")
+    first.observe_many(xs, names, tasks)
+    assert first.memory.labels == first.labels
+    held = Counter(names[int(number)] for number in first.memory.numbers())
+    assert first.memory.class_counts() == held
+    for outputs in (1, 6):
+        heirs = [named(first.memory.copy(), "grow", outputs) for _ in range(2)]
+        heirs[1].save(tmp_path / "heir.ckpt")  # before it has observed anything
+        heirs[1] = mr.load(tmp_path / "heir.ckpt", named(make(), "grow").model, kind=mr.ER)
+        for heir in heirs:
+            assert heir.memory.class_counts() == held
+            heir.observe(xs[0], "fox", 0)
+            assert heir.labels == heir.memory.labels == (*(first.labels or ()), "fox")
+            heir.observe_many(xs, ["fox"] * 30, tasks)
+            assert "fox" in heir.memory.class_counts()
+        assert_same_state(state(heirs[0]), state(heirs[1]))
+    assert first.memory.labels == first.labels
+
+
+def test_other_labels_than_those_of_the_memory_are_refused() -> None:
+    xs, ys, tasks = examples()
+    first = named(mr.Reservoir(9), ["no", "yes"], 2)
+    first.observe_many(xs, ["no", "yes"] * 15, tasks)
+    for classes in (["yes", "no"], ["no"], None):
+        heir = named(first.memory.copy(), classes, 2)
+        with pytest.raises(mr.InputError, match="the memory comes with examples of the labels 'no', 'yes'"):
+            heir.observe(xs[0], 0 if classes is None else "no", 0)
+        assert (len(heir.memory), heir.seen) == (9, 0)
+    more = named(first.memory.copy(), ["no", "yes", "perhaps"], 3)
+    more.observe_many(xs, ["perhaps", "yes", "no"] * 10, tasks)
+    assert set(more.memory.class_counts()) == {"no", "yes", "perhaps"}
+    numbered = er(mr.Reservoir(9))
+    numbered.observe_many(xs, ys, tasks)
+    heir = named(numbered.memory.copy(), "grow")
+    heir.observe(xs[0], 3, 0)
+    assert heir.labels == (0, 1, 2, 3)
+    with pytest.raises(mr.InputError, match="the labels 0, 1, 2, 3, but classes are 'no', 'yes'"):
+        named(numbered.memory.copy(), ["no", "yes"], 2).observe(xs[0], "no", 0)
+
+
+@every
+def test_a_learner_whose_memory_came_with_examples_is_saved_before_it_learns(
+    make: Callable[[], mr.Memory], tmp_path: Path
+) -> None:
+    xs, ys, tasks = examples()
+    first = er(make())
+    first.observe_many(xs, ys, tasks)
+    heir = er(first.memory.copy())
+    heir.save(tmp_path / "heir.ckpt")
+    loaded = mr.load(tmp_path / "heir.ckpt", er(make()).model, kind=mr.ER)
+    unsaved = er(first.memory.copy())
+    for one in (heir, loaded, unsaved):
+        one.observe_many(xs, ys, tasks)
+        assert_same_state(state(one), state(heir))
