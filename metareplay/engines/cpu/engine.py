@@ -128,8 +128,13 @@ class CpuEngine(Engine):
         return _PackedGradients(kernel, chain, found, self._lock)
 
     def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
-        """Predict by the kernel, for inputs that are vectors to the first layer and of one task's part."""
+        """Predict by the kernel, for inputs that are vectors to the first layer and of one task's part.
+
+        A traced chain is left to torch, tried or not: a learner that was just loaded has not tried it yet.
+        """
         with self._lock:
+            if self._traced:
+                return self._plain.outputs(xs, tasks)
             chain = self.chains[int(tasks[0]) if self._apart and len(tasks) else 0]
             dtypes = (torch.uint8, self.weights.dtype)
             alike = len({chain.widths[-1] for chain in self.chains}) == 1  # else the module pads what a task lacks

@@ -344,6 +344,24 @@ def test_a_model_that_is_not_what_it_was_when_watched_goes_to_torch(
     assert sum("learning by torch" in record.message for record in caplog.records) == 1
 
 
+def test_a_chain_that_was_not_tried_or_is_not_right_never_predicts(tmp_path: Path) -> None:
+    """Many inputs at a time, which are worth copying the weights into the kernel."""
+    xs = torch.randn(200, 7, generator=torch.Generator().manual_seed(0))
+    Fickle.outside["does"] = functional.relu
+    tried, wrong, untried = (LEARNERS["mer"](mr.networks.glorot(Fickle(), seed=1)) for _ in range(3))
+    tried.observe_many(*examples())
+    assert tried.runs_on == "cpu"
+    tried.save(tmp_path / "run.ckpt")
+    loaded = mr.load(tmp_path / "run.ckpt", Fickle())
+    assert torch.equal(loaded.outputs(xs), tried.outputs(xs))
+    Fickle.outside["does"] = functional.tanh
+    wrong.observe_many(*examples())
+    assert wrong.runs_on.startswith("torch")
+    for learner in (wrong, untried):
+        with torch.no_grad():
+            assert torch.equal(learner.outputs(xs), learner.model(xs))
+
+
 def test_which_engine_runs_and_why(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "metareplay")
     fast, asked = LEARNERS["mer"](net("Tanh")), LEARNERS["mer"](net("Tanh"), engine="torch")
