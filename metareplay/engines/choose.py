@@ -9,13 +9,13 @@ from metareplay._core.draws import Draws
 from metareplay._core.weights import Weights
 from metareplay.engines.chain import Chain
 from metareplay.engines.cpu.engine import CpuEngine
-from metareplay.engines.cpu.layer_engine import LayerEngine
 from metareplay.engines.cpu.losses import loss_obstacle
 from metareplay.engines.cpu.q_engine import CpuQEngine
+from metareplay.engines.cpu.traced_engine import TracedEngine
 from metareplay.engines.cuda.engine import CudaEngine
 from metareplay.engines.cuda.graphs import CudaGraphs
 from metareplay.engines.engine import Engine
-from metareplay.engines.layers import Layers, NotAChainError
+from metareplay.engines.layers import NotAChainError
 from metareplay.engines.objective import Objective
 from metareplay.engines.temporal_difference import TemporalDifference
 from metareplay.engines.torch_engine import TorchEngine
@@ -92,8 +92,6 @@ def _compiled(weights: Weights, objective: Objective, plain: TorchEngine) -> tup
     if (chains := Chain.by_task(weights.module)) is not None:
         return CpuEngine(weights, chains, plain), None
     try:
-        layers = Layers.of(weights.module)
+        return TracedEngine(weights, plain), None
     except NotAChainError as error:
         return None, str(error)
-    chain = layers.chain(weights.module)
-    return (CpuEngine(weights, [chain], plain, traced=True) if chain else LayerEngine(weights, layers, plain)), None
