@@ -18,6 +18,7 @@ from metareplay._core.interrupts import HeldBack
 from metareplay._core.weights import Weights
 from metareplay.engines.choose import EngineName, check_engine, choose_engine
 from metareplay.engines.objective import Loss, Objective, Supervised
+from metareplay.engines.torch_engine import Notice
 from metareplay.errors import InputError, MetareplayError
 from metareplay.learners.changes import CHANGEABLE, check_change, options_of
 from metareplay.learners.input_checks import InputChecks, Tasks, one_line
@@ -64,6 +65,7 @@ class Predictor:
         instance("model", self.model, nn.Module, "a torch.nn.Module")
         check_engine(self.engine)
         self._labels: Labels | None = None  # which label each output stands for; None if labels are their numbers
+        self._notice = Notice()
         self.draws = Draws(self.seed)
         self.objective = self.make_objective()
         self.weights = Weights(self.model)
@@ -141,7 +143,9 @@ class Predictor:
         theta = nn.Parameter(self.weights.theta)  # the same storage
         theta.grad = self.weights.gradient
         self._optimizer = self.make_optimizer(theta)
-        self.chosen_engine = choose_engine(self.engine, self.weights, self.objective, self.draws, self._optimizer)
+        self.chosen_engine = choose_engine(
+            self.engine, self.weights, self.objective, self.draws, self._optimizer, self._notice
+        )
         self._checks, self._outputs = self._make_checks(), None
 
     def _make_checks(self) -> InputChecks:

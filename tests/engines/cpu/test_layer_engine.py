@@ -438,6 +438,14 @@ def test_a_chain_that_was_not_tried_or_is_not_right_never_predicts(tmp_path: Pat
             assert torch.equal(learner.outputs(xs), learner.model(xs))
 
 
+def test_the_notice_comes_once_per_learner_however_often_its_head_grows(caplog: pytest.LogCaptureFixture) -> None:
+    learner = mr.Online(nn.Sequential(nn.Linear(7, 9), nn.Softplus(), nn.Linear(9, 1)), classes="grow")
+    for label, x in enumerate(examples()[0][:5]):
+        learner.observe(x, label)
+    assert learner.labels == tuple(range(5))
+    assert sum("learning by torch" in record.message for record in caplog.records) == 1
+
+
 def test_which_engine_runs_and_why(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "metareplay")
     fast, asked = LEARNERS["mer"](net("Tanh")), LEARNERS["mer"](net("Tanh"), engine="torch")
