@@ -1,5 +1,6 @@
 """A model with its loss and its engine, the base of everything that trains: it checks its inputs and predicts."""
 
+import threading
 from collections.abc import Callable, Hashable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -66,6 +67,7 @@ class Predictor:
         check_engine(self.engine)
         self._labels: Labels | None = None  # which label each output stands for; None if labels are their numbers
         self._notice = Notice()
+        self._layers_lock = threading.RLock()  # a prediction in another thread waits while layers are changed
         self.draws = Draws(self.seed)
         self.objective = self.make_objective()
         self.weights = Weights(self.model)
@@ -113,13 +115,15 @@ class Predictor:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return everything but the engine, which a copy makes anew, with the moments that the engine has."""
-        kept = {name: value for name, value in self.__dict__.items() if name not in ("chosen_engine", "_optimizer")}
+        made_anew = ("chosen_engine", "_optimizer", "_layers_lock")
+        kept = {name: value for name, value in self.__dict__.items() if name not in made_anew}
         return kept | {"moments": self.chosen_engine.state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Go on where the copied learner was."""
         moments = state.pop("moments")
         self.__dict__.update(state)
+        self._layers_lock = threading.RLock()
         checks, outputs = self._checks, self._outputs
         self._choose()
         self._checks, self._outputs = checks, outputs
@@ -275,14 +279,15 @@ class Predictor:
     @final
     def _outputs_of(self, xs: Any, task: Tasks) -> tuple[Tensor, bool]:
         """Return the outputs for a batch of inputs, and whether the batch was made from a single input."""
-        if task is None and (found := self.single_output(xs)) is not None:
-            return found
-        self.weights.check()
-        given = self._checks.batch(xs)
-        single = given.shape == self._checks.expected_shape
-        inputs = self._checks.inputs(given[None] if single else given)
-        tasks = self._checks.tasks(task, len(inputs), needed=isinstance(self.model, TaskModule))
-        return self._forward(self._as_taken(inputs, tasks), tasks), single
+        with self._layers_lock:
+            if task is None and (found := self.single_output(xs)) is not None:
+                return found
+            self.weights.check()
+            given = self._checks.batch(xs)
+            single = given.shape == self._checks.expected_shape
+            inputs = self._checks.inputs(given[None] if single else given)
+            tasks = self._checks.tasks(task, len(inputs), needed=isinstance(self.model, TaskModule))
+            return self._forward(self._as_taken(inputs, tasks), tasks), single
 
     @final
     def _as_taken(self, xs: Tensor, tasks: Tensor) -> Tensor:
