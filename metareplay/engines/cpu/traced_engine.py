@@ -129,6 +129,10 @@ class _TracedSingles(Singles):
         """Take over a plan; `learn` looks at the model."""
         return self._singles.follow(plan)
 
+    def change_rates(self, plan: Plan) -> None:
+        """Go on with other rates."""
+        self._singles.change_rates(plan)
+
     def learn(self, number: int, x: NDArray[Any], y: int | NDArray[Any]) -> bool:
         """Learn the next example, unless the model has changed."""
         with self._lock:
