@@ -39,8 +39,8 @@ class ModelState:
         self._note()
 
     def _note(self) -> None:
-        self._values, held = _read(self._module)
-        self._copies = [(one, _copy(one)) for one in held]
+        self._values, self._held = _read(self._module)
+        self._copies = [_copy(one) for one in self._held]
 
     def changed(self) -> bool:
         """Return whether the module is another than it was; it takes a few microseconds if nothing was touched.
@@ -48,7 +48,7 @@ class ModelState:
         Modes count as they are when the module learns: a module in evaluation mode is then woken with all its parts.
         """
         try:
-            if all(now == before for now, before in self._copies):
+            if self._held == self._copies:
                 return False
         except Exception:  # tensors, for instance, cannot be compared; then a closer look is needed
             pass
