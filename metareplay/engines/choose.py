@@ -9,16 +9,16 @@ from metareplay._core.draws import Draws
 from metareplay._core.weights import Weights
 from metareplay.engines.chain import Chain
 from metareplay.engines.cpu.engine import CpuEngine
-from metareplay.engines.cpu.layer_engine import LayerEngine
 from metareplay.engines.cpu.losses import loss_obstacle
 from metareplay.engines.cpu.q_engine import CpuQEngine
+from metareplay.engines.cpu.traced_engine import TracedEngine
 from metareplay.engines.cuda.engine import CudaEngine
 from metareplay.engines.cuda.graphs import CudaGraphs
 from metareplay.engines.engine import Engine
-from metareplay.engines.layers import Layers, NotAChainError
+from metareplay.engines.layers import NotAChainError
 from metareplay.engines.objective import Objective
 from metareplay.engines.temporal_difference import TemporalDifference
-from metareplay.engines.torch_engine import TorchEngine
+from metareplay.engines.torch_engine import Notice, TorchEngine
 from metareplay.errors import InputError
 
 EngineName = Literal["auto", "torch", "cpu", "cuda"]
@@ -49,6 +49,7 @@ def choose_engine(
     objective: Objective,
     draws: Draws,
     optimizer: torch.optim.Optimizer | None = None,
+    notice: Notice | None = None,
 ) -> Engine:
     """Return the engine of that name.
 
@@ -61,13 +62,14 @@ def choose_engine(
         objective: What steps will minimise.
         draws: The learner's random draws.
         optimizer: An optimizer over `weights.theta` that takes the steps; None for plain SGD.
+        notice: Says why torch learns, once for all engines that are made with it; None for one of this engine's own.
     """
     on_gpu = weights.device.type == "cuda"
     if name == "cuda":
         check_gpu()
     if name == "cuda" and not on_gpu:
         raise InputError("engine 'cuda' needs the model on the GPU: call model.cuda() before making the learner")
-    plain = TorchEngine(weights, draws, optimizer)
+    plain = TorchEngine(weights, draws, optimizer, notice=notice)
     if name == "torch":
         return plain
     if on_gpu and name != "cpu":
@@ -92,8 +94,6 @@ def _compiled(weights: Weights, objective: Objective, plain: TorchEngine) -> tup
     if (chains := Chain.by_task(weights.module)) is not None:
         return CpuEngine(weights, chains, plain), None
     try:
-        layers = Layers.of(weights.module)
+        return TracedEngine(weights, plain), None
     except NotAChainError as error:
         return None, str(error)
-    chain = layers.chain(weights.module)
-    return (CpuEngine(weights, [chain], plain, traced=True) if chain else LayerEngine(weights, layers, plain)), None

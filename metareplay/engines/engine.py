@@ -65,6 +65,14 @@ class Singles(ABC):
         """
 
     @abstractmethod
+    def change_rates(self, plan: Plan) -> None:
+        """Go on with other rates.
+
+        Args:
+            plan: The plan that was taken over last, with the new rates.
+        """
+
+    @abstractmethod
     def learn(self, number: int, x: NDArray[Any], y: int | NDArray[Any]) -> bool:
         """Compute what the weights are after the next example; `give` makes them the model's. Nothing changes before.
 

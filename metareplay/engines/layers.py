@@ -15,6 +15,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from metareplay.engines.chain import Chain, hooked
+from metareplay.engines.model_state import ModelState
 from metareplay.engines.torch_engine import own_randomness
 from metareplay.errors import MetareplayError
 from metareplay.networks import TaskModule
@@ -193,10 +194,10 @@ def _recorded(module: nn.Module, shape: tuple[int, int]) -> Layers:
     """Call a module on made-up inputs of this shape and return the layers that they went through."""
     with _nothing_drawn(), torch.inference_mode(False), torch.no_grad():
         inputs = torch.zeros(shape).to(next(module.parameters()))
-        recorder, before = _Recorder(inputs), _plain_state(module)
+        recorder, before = _Recorder(inputs), ModelState(module)
         with recorder:
             result = module(inputs)
-    if _plain_state(module) != before:
+    if before.changed():
         raise NotAChainError("a model whose forward changes nothing")
     if result is not recorder.current or not recorder.layers:
         raise NotAChainError("a model that returns what its last layer gives")
@@ -206,13 +207,6 @@ def _recorded(module: nn.Module, shape: tuple[int, int]) -> Layers:
     if not {id(p) for p in module.parameters() if p.requires_grad} <= set(used):
         raise NotAChainError("a model that uses all of its trained parameters")
     return Layers(shape[1], tuple(recorder.layers), recorder.flattens)
-
-
-def _plain_state(module: nn.Module) -> list[tuple[str, str]]:
-    """Return the attributes of a module and its parts that a call might change, such as counters."""
-    plain = (bool, int, float, str, list, dict, tuple, set, type(None))
-    values = [(key, value) for part in module.modules() for key, value in vars(part).items() if key[:1] != "_"]
-    return [(key, repr(value)) for key, value in values if isinstance(value, plain)]
 
 
 @contextmanager

@@ -98,6 +98,24 @@ def few_threads(weights: Weights) -> Iterator[None]:
 
 
 @final
+class Notice:
+    """Say why a learner learns by torch, once, however many engines it has in its life."""
+
+    def __init__(self) -> None:
+        self._given = False
+
+    def give(self, reason: str | None) -> None:
+        """Log the reason, unless one was logged before.
+
+        Args:
+            reason: Why no faster engine runs; None if there is nothing to say.
+        """
+        if reason is not None and not self._given:
+            self._given = True
+            logger.warning("learning by torch, which is much slower for small models: %s", reason)
+
+
+@final
 class TorchEngine(Engine):
     """Execute plans with torch's autograd, one small step at a time.
 
@@ -106,6 +124,7 @@ class TorchEngine(Engine):
         draws: The learner's random draws; randomness inside the module is seeded from them.
         optimizer: An optimizer over `weights.theta` that takes the steps; None for plain SGD.
         differentiate: Computes gradients; None for autograd.
+        notice: Says why no faster engine runs; None to say it once for this engine.
     """
 
     name = "torch"
@@ -116,12 +135,13 @@ class TorchEngine(Engine):
         draws: Draws,
         optimizer: torch.optim.Optimizer | None = None,
         differentiate: Differentiate | None = None,
+        notice: Notice | None = None,
     ) -> None:
         self.weights, self.draws, self.optimizer = weights, draws, optimizer
         buffers = [b for b in weights.module.buffers() if b.is_floating_point() and not b.is_meta]
         self.statistics = [b for b in buffers if torch.isfinite(b).all()]  # of BatchNorm, which must stay finite
         self._differentiate = differentiate or self._by_autograd
-        self._told = False
+        self._notice = notice or Notice()
 
     def execute(self, plan: Plan, table: Table, objective: Objective) -> Outcome:
         """Learn example by example; an example that cannot be learned is undone."""
@@ -235,9 +255,7 @@ class TorchEngine(Engine):
     @contextmanager
     def learning(self) -> Iterator[Randomness]:
         """Prepare for learning (training mode, gathered gradients, full float32) and lend the random generator."""
-        if self.reason is not None and not self._told:
-            self._told = True
-            logger.warning("learning by torch, which is much slower for small models: %s", self.reason)
+        self._notice.give(self.reason)
         self.weights.check()
         self.weights.gather_gradient()
         with (

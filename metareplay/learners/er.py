@@ -7,7 +7,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from metareplay._core.plan import Plan
+from metareplay._core.plan import Plan, Rates
 from metareplay.learners.optimizers import OptimizerName, make_optimizer, work
 from metareplay.learners.replay import ReplayLearner, one_batch_each
 from metareplay.memories.sampler import Sampler
@@ -43,6 +43,10 @@ class ER(ReplayLearner):
     def plan(self, memory: Sampler) -> Plan:
         """Draw the batches of Algorithm 4."""
         return one_batch_each(memory, self.k, self.lr)
+
+    def rates(self) -> Rates:
+        """Return alpha for every step."""
+        return Rates(memory=self.lr, current=self.lr)
 
     def make_optimizer(self, theta: nn.Parameter) -> torch.optim.Optimizer | None:
         """Make the optimizer that was named."""

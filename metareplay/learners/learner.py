@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from metareplay._core.columns import Columns
 from metareplay._core.interrupts import HeldBack
 from metareplay._core.plain_labels import read, written
-from metareplay._core.plan import Plan
+from metareplay._core.plan import Plan, Rates
 from metareplay._core.table import Table
 from metareplay.engines.inputs import as_input
 from metareplay.engines.modes import evaluating
@@ -83,13 +83,17 @@ class Learner(TableLearner):
         super().__setstate__(state)
 
     def follow_change(self, name: str) -> None:
-        """Forget what was drawn ahead with the old value.
+        """Forget what was drawn ahead with the old value; for a rate, only the rates of what was drawn change.
 
         Args:
             name: The option that has changed.
         """
         super().follow_change(name)
-        self._one_by_one.forget()
+        rates = self.rates() if name in ("lr", "beta", "gamma") else None
+        if rates is None:
+            self._one_by_one.forget_draws()
+        else:
+            self._one_by_one.change_rates(rates)
 
     @final
     def observe(self, x: Any, y: Any, task: int | None = None, *, predict: bool = False) -> Any:
@@ -309,6 +313,10 @@ class Learner(TableLearner):
             table: The table that they will come into.
         """
         del count, table
+        return None
+
+    def rates(self) -> Rates | None:
+        """Return the rates of every plan as the options are now; None if what is drawn may depend on them."""
         return None
 
     @classmethod

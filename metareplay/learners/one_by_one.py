@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metareplay._core.interrupts import HeldBack
-from metareplay._core.plan import Plan
+from metareplay._core.plan import Plan, Rates
 from metareplay._core.table import Table, TensorColumn
 from metareplay._core.weights import Weights
 from metareplay.engines.engine import Engine, Singles
@@ -97,8 +98,23 @@ class OneByOne:
         self._form: Signature | None = None
 
     def forget(self) -> None:
-        """Forget the draws made ahead, because an option has changed."""
-        self._singles, self._plan, self._refused, self._count = None, None, None, 0
+        """Forget everything that was prepared."""
+        self._singles = None
+        self.forget_draws()
+
+    def forget_draws(self) -> None:
+        """Forget the draws made ahead, because an option that they depend on has changed."""
+        self._plan, self._refused, self._count = None, None, 0
+
+    def change_rates(self, rates: Rates) -> None:
+        """Go on with the same draws and other rates.
+
+        Args:
+            rates: The new rates.
+        """
+        if self._plan is not None and self._singles is not None:
+            self._plan = replace(self._plan, rates=rates)
+            self._singles.change_rates(self._plan)
 
     def learn(self, learner: Learner, x: object, y: object, task: object) -> bool:
         """Learn from one example, or return False with nothing changed.

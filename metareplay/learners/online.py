@@ -8,7 +8,7 @@ import numpy as np
 
 from metareplay._core.checks import check_count, check_room
 from metareplay._core.columns import Columns
-from metareplay._core.plan import Plan
+from metareplay._core.plan import Plan, Rates
 from metareplay._core.table import Table
 from metareplay.learners.learner import Learner
 from metareplay.learners.table_learner import PIECE, added_option
@@ -56,6 +56,10 @@ class Online(Learner):
     def plan_ahead(self, count: int, table: Table) -> Plan:
         """Plan the steps on examples still to come."""
         return Plan.once(np.full(count, -1, np.int64), self.lr, self.seen, table.capacity, self.steps)
+
+    def rates(self) -> Rates:
+        """Return alpha for every step."""
+        return Rates(memory=self.lr, current=self.lr)
 
     @classmethod
     def work_per_example(cls, settings: Mapping[str, Any]) -> float:

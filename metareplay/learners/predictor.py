@@ -1,5 +1,6 @@
 """A model with its loss and its engine, the base of everything that trains: it checks its inputs and predicts."""
 
+import threading
 from collections.abc import Callable, Hashable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -18,6 +19,7 @@ from metareplay._core.interrupts import HeldBack
 from metareplay._core.weights import Weights
 from metareplay.engines.choose import EngineName, check_engine, choose_engine
 from metareplay.engines.objective import Loss, Objective, Supervised
+from metareplay.engines.torch_engine import Notice
 from metareplay.errors import InputError, MetareplayError
 from metareplay.learners.changes import CHANGEABLE, check_change, options_of
 from metareplay.learners.input_checks import InputChecks, Tasks, one_line
@@ -64,6 +66,8 @@ class Predictor:
         instance("model", self.model, nn.Module, "a torch.nn.Module")
         check_engine(self.engine)
         self._labels: Labels | None = None  # which label each output stands for; None if labels are their numbers
+        self._notice = Notice()
+        self._layers_lock = threading.RLock()  # a prediction in another thread waits while layers are changed
         self.draws = Draws(self.seed)
         self.objective = self.make_objective()
         self.weights = Weights(self.model)
@@ -111,13 +115,15 @@ class Predictor:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return everything but the engine, which a copy makes anew, with the moments that the engine has."""
-        kept = {name: value for name, value in self.__dict__.items() if name not in ("chosen_engine", "_optimizer")}
+        made_anew = ("chosen_engine", "_optimizer", "_layers_lock")
+        kept = {name: value for name, value in self.__dict__.items() if name not in made_anew}
         return kept | {"moments": self.chosen_engine.state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Go on where the copied learner was."""
         moments = state.pop("moments")
         self.__dict__.update(state)
+        self._layers_lock = threading.RLock()
         checks, outputs = self._checks, self._outputs
         self._choose()
         self._checks, self._outputs = checks, outputs
@@ -141,7 +147,9 @@ class Predictor:
         theta = nn.Parameter(self.weights.theta)  # the same storage
         theta.grad = self.weights.gradient
         self._optimizer = self.make_optimizer(theta)
-        self.chosen_engine = choose_engine(self.engine, self.weights, self.objective, self.draws, self._optimizer)
+        self.chosen_engine = choose_engine(
+            self.engine, self.weights, self.objective, self.draws, self._optimizer, self._notice
+        )
         self._checks, self._outputs = self._make_checks(), None
 
     def _make_checks(self) -> InputChecks:
@@ -271,20 +279,21 @@ class Predictor:
     @final
     def _outputs_of(self, xs: Any, task: Tasks) -> tuple[Tensor, bool]:
         """Return the outputs for a batch of inputs, and whether the batch was made from a single input."""
-        if task is None and (found := self.single_output(xs)) is not None:
-            return found
-        self.weights.check()
-        known = self._checks.expected_shape
-        given, single = self._checks.batch_or_single(xs)
-        if known is None and not single:
-            single = given.dim() == 1 and given.dtype != torch.int64 and self._takes(given[None], task)
-            given = given[None] if single else given
-        inputs = self._checks.inputs(given)
-        tasks = self._checks.tasks(task, len(inputs), needed=isinstance(self.model, TaskModule))
-        outputs = self._forward(self._as_taken(inputs, tasks), tasks)
-        if known is None and outputs.shape[:1] != (len(inputs),):
-            raise InputError("x has no batch dimension: before the first example is learned, give a batch, x[None]")
-        return outputs, single
+        with self._layers_lock:
+            if task is None and (found := self.single_output(xs)) is not None:
+                return found
+            self.weights.check()
+            known = self._checks.expected_shape
+            given, single = self._checks.batch_or_single(xs)
+            if known is None and not single:
+                single = given.dim() == 1 and given.dtype != torch.int64 and self._takes(given[None], task)
+                given = given[None] if single else given
+            inputs = self._checks.inputs(given)
+            tasks = self._checks.tasks(task, len(inputs), needed=isinstance(self.model, TaskModule))
+            outputs = self._forward(self._as_taken(inputs, tasks), tasks)
+            if known is None and outputs.shape[:1] != (len(inputs),):
+                raise InputError("x has no batch dimension: before the first example is learned, give a batch, x[None]")
+            return outputs, single
 
     @final
     def _takes(self, xs: Tensor, task: Tasks) -> bool:

@@ -213,28 +213,30 @@ class TableLearner(Predictor):
         """Let the model's layers be changed in a `with` block, for instance for a larger head; nothing learned is lost.
 
         Memory, counts and draws go on as before. An optimizer's moments, and whatever else has the shape of the
-        weights, keep their values for parameters that stay, and start from 0 for new ones.
+        weights, keep their values for parameters that stay, and start from 0 for new ones. Predictions in other threads
+        wait until the block ends.
         """
         self.check_reshaping()
-        old, moments = self.weights.theta.shape, self.chosen_engine.state()
-        expected, refused = self.table, None
-        try:
-            yield self.model
-        finally:
-            carry = self.weights.rebuild()
+        with self._layers_lock:
+            old, moments = self.weights.theta.shape, self.chosen_engine.state()
+            expected, refused = self.table, None
             try:
-                self._choose()
-            except InputError as error:  # the engine that was asked for cannot learn the new model; torch can
-                object.__setattr__(self, "engine", "torch")  # a fixed option to everybody else
-                refused = error
-                self._choose()
-            if expected is not None:
-                self.expect(expected.gather(torch.zeros(1, dtype=torch.int64))["x"])
-            state = {name: carry(value) if value.shape == old else value for name, value in moments.items()}
-            self.chosen_engine.restore(state)
-            self.reshape_private(carry)
-            if refused is not None:
-                raise refused
+                yield self.model
+            finally:
+                carry = self.weights.rebuild()
+                try:
+                    self._choose()
+                except InputError as error:  # the engine that was asked for cannot learn the new model; torch can
+                    object.__setattr__(self, "engine", "torch")  # a fixed option to everybody else
+                    refused = error
+                    self._choose()
+                if expected is not None:
+                    self.expect(expected.gather(torch.zeros(1, dtype=torch.int64))["x"])
+                state = {name: carry(value) if value.shape == old else value for name, value in moments.items()}
+                self.chosen_engine.restore(state)
+                self.reshape_private(carry)
+                if refused is not None:
+                    raise refused
 
     @final
     def settings(self) -> dict[str, object]:

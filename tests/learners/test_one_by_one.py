@@ -106,6 +106,38 @@ def test_only_the_first_example_takes_the_usual_way(make: Callable[[], Made], mo
     assert_same_state(state(learner), state(all_at_once(make)))
 
 
+SCHEDULES = {
+    "mer": "lr beta gamma",
+    "big-batch": "lr gamma",
+    "current-rate": "lr gamma",
+    "er": "lr",
+    "online-steps": "lr",
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_changes_rates_and_keeps_what_was_drawn(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (scheduled, xs, ys), (steady, *_), (many, *_) = (KINDS[name]() for _ in range(3))
+    drawn: dict[mr.Learner, list[int]] = {scheduled: [], steady: []}
+    for learner, counts in drawn.items():
+        plan_ahead = learner.plan_ahead
+
+        def counting(count: int, table: Table, plan: Callable[..., Any] = plan_ahead, noted: list[int] = counts) -> Any:
+            noted.append(count)
+            return plan(count, table)
+
+        monkeypatch.setattr(learner, "plan_ahead", counting)
+    for number, (x, y) in enumerate(zip(xs, ys, strict=True)):
+        steady.observe(x, y)
+        for learner in (scheduled, many):
+            for option in SCHEDULES[name].split():
+                setattr(learner, option, 0.5 / (number + 2))
+        scheduled.observe(x, y)
+        many.observe_many(x[None], y[None])
+    assert_same_state(state(scheduled), state(many))
+    assert drawn[scheduled] == drawn[steady]
+
+
 @pytest.mark.parametrize(
     "as_given",
     [

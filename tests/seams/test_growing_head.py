@@ -1,5 +1,6 @@
 """Weights that change shape: a head grows in the middle of a stream, without a new learner."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -180,3 +181,25 @@ def test_a_model_of_two_dtypes_can_be_put_right_again() -> None:
     change(torch.float32)
     learner.observe_many(*examples(3))
     assert learner.seen == 60
+
+
+def test_a_prediction_in_another_thread_waits_until_the_layers_are_changed() -> None:
+    learner = MAKE["mer"](net(), "cpu")
+    learner.observe_many(*examples(3))
+    found: list[Any] = []
+
+    def predict() -> None:
+        for xs in (torch.rand(6), torch.rand(200, 6)):
+            try:
+                found.append(learner.outputs(xs).shape)
+            except mr.InputError as error:
+                found.append(error)
+
+    other = threading.Thread(target=predict)
+    with learner.reshaping() as model:
+        grow(model, 5)
+        other.start()
+        other.join(0.3)
+        assert not found
+    other.join()
+    assert found == [(5,), (200, 5)]

@@ -128,8 +128,13 @@ class CpuEngine(Engine):
         return _PackedGradients(kernel, chain, found, self._lock)
 
     def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
-        """Predict by the kernel, for inputs that are vectors to the first layer and of one task's part."""
+        """Predict by the kernel, for inputs that are vectors to the first layer and of one task's part.
+
+        A traced chain is left to torch, tried or not: a learner that was just loaded has not tried it yet.
+        """
         with self._lock:
+            if self._traced:
+                return self._plain.outputs(xs, tasks)
             chain = self.chains[int(tasks[0]) if self._apart and len(tasks) else 0]
             dtypes = (torch.uint8, self.weights.dtype)
             alike = len({chain.widths[-1] for chain in self.chains}) == 1  # else the module pads what a task lacks
@@ -309,6 +314,9 @@ class _Kernel:
     def singles(self, chain: Chain, table: Table, objective: Supervised, lock: threading.RLock) -> CpuSingles:
         """Return what runs plans for this table and objective one example at a time."""
 
+        def rates_of(plan: Plan) -> Any:
+            return self._rates(plan, objective.clip)
+
         def prepare(plan: Plan) -> Prepared | None:
             if plan.together and objective.clip is not None:  # such steps are torch's
                 return None
@@ -318,12 +326,10 @@ class _Kernel:
             rows, ends = (np.require(numbers, np.int64, ["C", "A", "W"]) for numbers in (steps.rows, steps.ends))
             steps = steps._replace(rows=rows, ends=ends, s=int(steps.s), incoming=int(steps.incoming))
             room, goals = self._room if plan.together else None, self._values if objective.regression else self._labels
-            return Prepared(
-                self._net, self._table, targets, steps, self._rates(plan, objective.clip), room, goals, self._copied
-            )
+            return Prepared(self._net, self._table, targets, steps, rates_of(plan), room, goals, self._copied)
 
         places = self._places_of(chain)
-        return CpuSingles(self.module_weights, table, places, prepare, lambda: self._net, self.clear, lock)
+        return CpuSingles(self.module_weights, table, places, prepare, rates_of, lambda: self._net, self.clear, lock)
 
     def output(self, chain: Chain, x: NDArray[Any]) -> NDArray[Any] | None:
         """Compute the outputs for one input in the dtype of the weights; None if the input is not finite."""

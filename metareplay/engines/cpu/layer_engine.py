@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from metareplay._core.draws import Ints, Purpose
 from metareplay._core.imports import import_whole
@@ -21,7 +21,7 @@ from metareplay.engines.cpu.optimizers import CompiledOptimizer
 from metareplay.engines.cpu.trial import OTHER_GRADIENTS, agrees, rows_to_try
 from metareplay.engines.engine import Engine, Gradients, Outcome
 from metareplay.engines.inputs import as_input
-from metareplay.engines.layers import Kind, Layer, Layers, NotAChainError
+from metareplay.engines.layers import Kind, Layer, Layers
 from metareplay.engines.objective import Objective, QuadraticPenalty, Supervised
 from metareplay.engines.torch_engine import FlatGradients, TorchEngine
 
@@ -46,8 +46,6 @@ class LayerEngine(Engine):
         self._lock = threading.RLock()  # a prediction in another thread waits for the example being learned
         self._kernel: _LayerKernel | None = None
         self._untried = True
-        self._dropouts = [part for part in weights.module.modules() if isinstance(part, nn.Dropout)]
-        self._modes = self._dropout_modes()
 
     def execute(self, plan: Plan, table: Table, objective: Objective) -> Outcome:
         """Learn at full speed first; if an example failed, start again and go carefully, up to that example.
@@ -114,11 +112,6 @@ class LayerEngine(Engine):
             return False
         outputs = self.layers.each[-1].outputs
         missing = loss_obstacle(objective) or target_obstacle(objective, table.shape("y"), outputs)
-        if self._dropouts and (modes := self._dropout_modes()) != self._modes:
-            try:
-                self._modes, self._kernel, self.layers = modes, None, Layers.of(self.weights.module)
-            except NotAChainError as error:
-                missing = str(error)
         if missing is None and not self.layers.takes(table.shape("x")):
             missing = "inputs that are vectors to the first layer"
         if missing is None and self._untried and isinstance(objective, Supervised) and len(rows_to_try(table)):
@@ -128,11 +121,6 @@ class LayerEngine(Engine):
             self.name = self._plain.name
             self.reason = self._plain.reason = f"the compiled engine needs {missing}"
         return missing is None
-
-    def _dropout_modes(self) -> list[tuple[float, bool]]:
-        """Return what each Dropout layer will do when the module learns."""
-        sleeping = not self.weights.module.training  # learning wakes all of it
-        return [(part.p, part.training or sleeping) for part in self._dropouts]
 
     def healthy(self) -> bool:
         """Return whether weights and moments are finite."""

@@ -35,6 +35,7 @@ class CpuSingles(Singles):
         table: The examples by row.
         places: Where each weight is in the net's rows, counted through them.
         prepare: Packs the stored rows of a plan and returns what the kernel takes; None if it cannot take the plan.
+        rates_of: Returns the rates of a plan as the kernel takes them.
         current_net: Returns the kernel's net as it is now.
         clear: Empties the net, after numbers that are not finite.
         lock: What the engine holds while it computes.
@@ -46,6 +47,7 @@ class CpuSingles(Singles):
         table: Table,
         places: NDArray[Any],
         prepare: Callable[[Plan], Prepared | None],
+        rates_of: Callable[[Plan], Any],
         current_net: Callable[[], object],
         clear: Callable[[], None],
         lock: threading.RLock,
@@ -58,7 +60,8 @@ class CpuSingles(Singles):
         self._codes: dict[bool, Callable[..., Any]] = {}  # by whether a batch is one step
         self._weights, self._theta, self._places, self._writes = weights, weights.theta.numpy(), places, table.writes
         self._learned = np.empty_like(self._theta)  # the weights after the example: another thread may use the net
-        self._prepare, self._current_net, self._clear, self._lock = prepare, current_net, clear, lock
+        self._prepare, self._rates_of = prepare, rates_of
+        self._current_net, self._clear, self._lock = current_net, clear, lock
 
     def follow(self, plan: Plan) -> bool:
         """Pack the stored rows that the plan visits; rows still to come are packed when they come."""
@@ -69,6 +72,10 @@ class CpuSingles(Singles):
                 self._flat = ready.net.rows.reshape(-1)
                 self._find_code(plan.together)
         return ready is not None
+
+    def change_rates(self, plan: Plan) -> None:
+        """Replace the rates alone."""
+        self._ready = self._ready._replace(rates=self._rates_of(plan))
 
     def _find_code(self, together: bool) -> None:
         """Find the machine code for plans of this kind; before it has been compiled, numba finds it at every call."""

@@ -4,6 +4,7 @@ import copy
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -18,6 +19,8 @@ from metareplay.engines.choose import EngineName
 from metareplay.engines.cpu import layer_engine, masks
 from metareplay.engines.cpu.engine import CpuEngine
 from metareplay.engines.cpu.layer_engine import LayerEngine
+from metareplay.engines.cpu.traced_engine import TracedEngine
+from metareplay.engines.engine import Engine
 
 ENGINES: tuple[EngineName, ...] = ("torch", "cpu")
 TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-12}
@@ -101,11 +104,16 @@ def net(name: str, dtype: torch.dtype = torch.float32) -> nn.Module:
     return mr.networks.glorot(MODELS[name](), seed=1).to(dtype)
 
 
+def inner(learner: mr.Learner) -> Engine:
+    assert isinstance(learner.chosen_engine, TracedEngine)
+    return learner.chosen_engine.current
+
+
 def learned(name: str, learner: str, engine: EngineName, dtype: torch.dtype) -> mr.Learner:
     made = LEARNERS[learner](net(name, dtype), engine=engine)
     made.observe_many(*examples(dtype))
     assert made.chosen_engine.name == engine
-    assert isinstance(made.chosen_engine, LayerEngine) == (engine == "cpu")
+    assert engine == "torch" or isinstance(inner(made), LayerEngine)
     return made
 
 
@@ -259,6 +267,74 @@ def test_dropout_that_is_changed_or_put_to_sleep_in_the_stream() -> None:
     assert apart(found[1], found[0]) < TOLERANCE[torch.float64]
 
 
+class Changing(nn.Module):
+    """Compute what plain attributes say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last, self.leaky = nn.Linear(7, 9), nn.Linear(9, 3), nn.LeakyReLU(0.1)
+        self.act, self.p, self._scaled, self.options = "relu", 0.0, False, {"use": ["leaky"]}
+        self.config = SimpleNamespace(bounded=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = getattr(functional, self.act)(self.first(x))
+        h = self.leaky(h) if self.options["use"] else h
+        h = functional.dropout(h, self.p, self.training) if self.p else h
+        found: Tensor = self.last(h)
+        return found.tanh() if self.config.bounded else found * 2 if self._scaled else found
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "another function": lambda model: setattr(model, "act", "gelu"),
+    "dropout": lambda model: setattr(model, "p", 0.3),
+    "a slope": lambda model: setattr(model.leaky, "negative_slope", 0.7),
+    "a list in a dictionary": lambda model: model.options["use"].clear(),
+    "a private switch": lambda model: setattr(model, "_scaled", True),
+    "an object": lambda model: setattr(model.config, "bounded", True),
+    "a part": lambda model: setattr(model, "leaky", nn.Sigmoid()),
+    "a hook": lambda model: model.first.register_forward_hook(lambda _m, _x, y: 2 * y),
+    "modes": lambda model: model.eval(),
+}
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_model_that_is_changed_in_the_stream_is_watched_anew(name: str, one_by_one: bool) -> None:
+    xs, ys, _ = examples(torch.float64)
+    found: list[mr.Learner] = []
+    for engine in ENGINES:
+        model = mr.networks.glorot(Changing(), seed=1).double()
+        model.act = "tanh" if name in ("a slope", "a part") else "relu"
+        model.options["use"] = ["leaky"] if name in ("a slope", "a part", "a list in a dictionary") else []
+        learner = LEARNERS["mer"](model, engine=engine)
+        for start, end in ((0, 15), (15, 30)):
+            if one_by_one:
+                for x, y in zip(xs[start:end], ys[start:end], strict=True):
+                    learner.observe(x, y)
+            else:
+                learner.observe_many(xs[start:end], ys[start:end])
+            assert learner.runs_on.startswith(engine) or start
+            if start == 0:
+                CHANGES[name](learner.model)
+        found.append(learner)
+    theirs, ours = found
+    assert ours.runs_on.startswith("torch: " if name in ("a private switch", "a hook") else "cpu")
+    assert apart(ours.weights.theta, theirs.weights.theta) < TOLERANCE[torch.float64]
+    many = torch.linspace(-3, 3, 1400, dtype=torch.float64).sin().reshape(200, 7)
+    for inputs in (many, many[:1], many[0]):
+        assert apart(ours.outputs(inputs), theirs.outputs(inputs)) < TOLERANCE[torch.float64]
+
+
+def test_a_model_that_is_changed_back_is_compiled_again() -> None:
+    model = mr.networks.glorot(Changing(), seed=1)
+    model.options["use"] = []
+    learner = LEARNERS["mer"](model)
+    for scaled, expected in ((False, "cpu"), (True, "torch"), (False, "cpu")):
+        model._scaled = scaled
+        learner.observe_many(*examples())
+        assert learner.runs_on.split(":")[0] == expected
+
+
 def test_dropout_that_drops_everything_is_left_to_torch() -> None:
     learner = LEARNERS["mer"](net("Dropout"))
     learner.observe_many(*examples())
@@ -286,7 +362,7 @@ def test_torchs_generator_and_the_modes_stay_as_they_were() -> None:
     torch.manual_seed(3)
     state = torch.get_rng_state()
     learner.observe_many(*examples())
-    assert isinstance(learner.chosen_engine, LayerEngine)
+    assert isinstance(inner(learner), LayerEngine)
     assert torch.equal(torch.get_rng_state(), state)
     assert not any(part.training for part in learner.model.modules())
 
@@ -297,7 +373,7 @@ def test_an_optimizer_that_the_kernel_does_not_know() -> None:
         learner = LEARNERS["er"](net("Dropout", torch.float64), engine=engine)
         theta = nn.Parameter(learner.weights.theta)
         theta.grad = learner.weights.gradient
-        plain: Any = learner.chosen_engine
+        plain: Any = learner.chosen_engine if engine == "torch" else inner(learner)
         for one in [plain] if engine == "torch" else [plain._plain, plain._stepping]:
             one.optimizer = torch.optim.Adagrad([theta], lr=0.02)
         learner.observe_many(*examples(torch.float64))
@@ -311,7 +387,7 @@ def test_a_relu_mlp_in_a_class_of_ones_own_has_the_faster_kernel() -> None:
     usual = LEARNERS["mer"](mr.networks.glorot(nn.Sequential(nn.Linear(7, 9), nn.ReLU(), nn.Linear(9, 3)), seed=1))
     for learner in (own, usual):
         learner.observe_many(*examples())
-        assert isinstance(learner.chosen_engine, CpuEngine)
+        assert isinstance(inner(learner) if learner is own else learner.chosen_engine, CpuEngine)
         assert learner.chosen_engine.name == "cpu"
     assert torch.equal(own.weights.theta, usual.weights.theta)
 
@@ -341,6 +417,32 @@ def test_a_model_that_is_not_what_it_was_when_watched_goes_to_torch(
         learner.observe_many(*examples())
     assert ours.runs_on.startswith("torch: the compiled engine needs a model whose gradients are those of its layers")
     assert torch.equal(ours.weights.theta, theirs.weights.theta)
+    assert sum("learning by torch" in record.message for record in caplog.records) == 1
+
+
+def test_a_chain_that_was_not_tried_or_is_not_right_never_predicts(tmp_path: Path) -> None:
+    """Many inputs at a time, which are worth copying the weights into the kernel."""
+    xs = torch.randn(200, 7, generator=torch.Generator().manual_seed(0))
+    Fickle.outside["does"] = functional.relu
+    tried, wrong, untried = (LEARNERS["mer"](mr.networks.glorot(Fickle(), seed=1)) for _ in range(3))
+    tried.observe_many(*examples())
+    assert tried.runs_on == "cpu"
+    tried.save(tmp_path / "run.ckpt")
+    loaded = mr.load(tmp_path / "run.ckpt", Fickle())
+    assert torch.equal(loaded.outputs(xs), tried.outputs(xs))
+    Fickle.outside["does"] = functional.tanh
+    wrong.observe_many(*examples())
+    assert wrong.runs_on.startswith("torch")
+    for learner in (wrong, untried):
+        with torch.no_grad():
+            assert torch.equal(learner.outputs(xs), learner.model(xs))
+
+
+def test_the_notice_comes_once_per_learner_however_often_its_head_grows(caplog: pytest.LogCaptureFixture) -> None:
+    learner = mr.Online(nn.Sequential(nn.Linear(7, 9), nn.Softplus(), nn.Linear(9, 1)), classes="grow")
+    for label, x in enumerate(examples()[0][:5]):
+        learner.observe(x, label)
+    assert learner.labels == tuple(range(5))
     assert sum("learning by torch" in record.message for record in caplog.records) == 1
 
 
