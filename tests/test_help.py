@@ -14,6 +14,7 @@ from metareplay import (
     environments,
     experiments,
     learners,
+    lm,
     loops,
     memories,
     networks,
@@ -24,20 +25,8 @@ from metareplay import (
 from metareplay.cli.options import documented
 
 PACKAGES = (
-    *(
-        metareplay,
-        data,
-        engines,
-        environments,
-        experiments,
-        learners,
-        loops,
-        memories,
-        networks,
-        runners,
-        streams,
-        sweeps,
-    ),
+    *(metareplay, data, engines, environments, experiments, learners, lm, loops, memories, networks, runners, streams),
+    sweeps,
 )
 CALLABLE = {
     f"{thing.__module__}.{thing.__qualname__}": thing
