@@ -91,11 +91,12 @@ class PeriodicMER:
         if self._memory is None or not count:
             return batch
         self._memory.check_form(columns)
-        size = 0
+        size, owed = 0, self._owed
         if len(self._memory):
-            size, self._owed = divmod(self._owed + count * self.share / (1 - self.share), 1)
+            size, owed = divmod(owed + count * self.share / (1 - self.share), 1)
         replayed = self._memory.sample(size, self._draws) if size else {}
         self._memory.offer(kind, columns, self._draws)
+        self._owed = owed
         self.new_rows += count
         self.replayed_rows += size
         if not size:

@@ -40,7 +40,8 @@ class ReptileLine:
         if self.rate == 1:
             return
         now = dict(self._trained())
-        self._before = {name: self._before.get(name, _room_for(theta, self.copy_on)) for name, theta in now.items()}
+        had = self._before
+        self._before = {name: had[name] if name in had else _room_for(now[name], self.copy_on) for name in now}
         for name, theta in now.items():
             self._check(name, theta)
             self._before[name].copy_(theta, non_blocking=True)

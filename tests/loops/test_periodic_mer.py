@@ -15,7 +15,7 @@ from torch.nn import functional
 
 import metareplay as mr
 from metareplay._core.draws import Purpose
-from metareplay.errors import InputError
+from metareplay.errors import DiskError, InputError
 
 Optimizer = Callable[[Any], torch.optim.Optimizer]
 OPTIMIZERS: dict[str, Optimizer] = {
@@ -276,6 +276,21 @@ def test_bad_input_is_told_in_one_line(tmp_path: Path) -> None:
         assert len(mer.mix({"tokens": torch.zeros(3, 8)})["tokens"]) == 6  # nothing was lost
     with pytest.raises(InputError, match="this is no state of PeriodicMER"):
         mer.load_state_dict({"steps": 3})
+
+
+def test_a_full_disk_changes_no_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mer = mr.PeriodicMER(nn.Linear(2, 2), memory=memory_of("disk", tmp_path), share=0.25)
+    mer.mix(torch.zeros(4, 2))
+
+    def full(*_: object) -> None:
+        raise DiskError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mr.DiskReservoir, "offer", full)
+        with pytest.raises(DiskError, match="the disk is full"):
+            mer.mix(torch.zeros(4, 2))
+    assert (mer.new_rows, mer.replayed_rows) == (4, 0)
+    assert [len(mer.mix(torch.zeros(4, 2))) for _ in range(3)] == [5, 5, 6]  # 4 + 4/3, the rest carried over
 
 
 def test_a_model_that_changed_is_told() -> None:
