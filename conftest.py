@@ -2,4 +2,5 @@
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("avalanche") else ["metareplay/integrations/avalanche.py"]
+NEEDED = {"avalanche": "metareplay/integrations/avalanche.py", "transformers": "metareplay/loops/hugging_face.py"}
+collect_ignore = [module for library, module in NEEDED.items() if not find_spec(library)]

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from metareplay import _startup as _startup  # first: from now on Ctrl-C is quiet
-from metareplay import data, networks, streams
+from metareplay import data, loops, networks, streams
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws
 from metareplay._core.plan import Plan, Rates
@@ -52,6 +52,7 @@ from metareplay.learners import (
     TaskInput,
     load,
 )
+from metareplay.loops import PeriodicMER
 from metareplay.memories import Balanced, DiskReservoir, Memory, Mixed, Recent, Reservoir, Ring, Sampler
 from metareplay.streams import ManyPermutations, Omniglot, OwnStream, Permutations, Rotations, Stream
 
@@ -89,6 +90,7 @@ __all__ = [
     "Omniglot",
     "Online",
     "OwnStream",
+    "PeriodicMER",
     "Permutations",
     "Plan",
     "PrequentialRecord",
@@ -116,6 +118,7 @@ __all__ = [
     "data",
     "environments",
     "load",
+    "loops",
     "networks",
     "prequential",
     "records",

@@ -8,11 +8,25 @@ from typing import Any
 import pytest
 
 import metareplay
-from metareplay import data, engines, environments, experiments, learners, memories, networks, runners, streams, sweeps
+from metareplay import (
+    data,
+    engines,
+    environments,
+    experiments,
+    learners,
+    lm,
+    loops,
+    memories,
+    networks,
+    runners,
+    streams,
+    sweeps,
+)
 from metareplay.cli.options import documented
 
 PACKAGES = (
-    *(metareplay, data, engines, environments, experiments, learners, memories, networks, runners, streams, sweeps),
+    *(metareplay, data, engines, environments, experiments, learners, lm, loops, memories, networks, runners, streams),
+    sweeps,
 )
 CALLABLE = {
     f"{thing.__module__}.{thing.__qualname__}": thing

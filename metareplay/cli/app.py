@@ -11,6 +11,7 @@ from metareplay.cli.bench import bench
 from metareplay.cli.console import fail, fail_on_disk, remark, shown
 from metareplay.cli.data import data_app
 from metareplay.cli.demo import demo
+from metareplay.cli.lm import lm
 from metareplay.cli.paper import paper
 from metareplay.cli.play import play
 from metareplay.cli.run import run_command
@@ -55,7 +56,7 @@ def make_app(words: list[str]) -> typer.Typer:
     app.callback()(_top)
     app.command("run")(run_command(words))
     app.command("sweep")(sweep_command(words))
-    for command in (demo, paper, bench, play):
+    for command in (demo, paper, bench, play, lm):
         app.command()(command)
     app.add_typer(data_app, name="data")
     app.command()(version)

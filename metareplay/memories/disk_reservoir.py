@@ -12,7 +12,8 @@ from torch import Tensor
 
 from metareplay._core import plain_labels
 from metareplay._core.archive import write_arrays
-from metareplay._core.checks import check_count, described, path_of, shown, whole
+from metareplay._core.batches import Batch, batch_of, columns_of
+from metareplay._core.checks import check_count, path_of, shown, whole
 from metareplay._core.columns import Columns
 from metareplay._core.disk_rows import DiskRows
 from metareplay._core.draws import Draws, Ints, Purpose
@@ -25,8 +26,6 @@ from metareplay.memories.disk_storage import DiskStorage
 from metareplay.memories.memory import Memory
 from metareplay.memories.no_holes import FewMoved, FirstOnes, InOrder
 
-Array = Tensor | NDArray[Any]
-Batch = Array | Sequence[Array] | Mapping[str, Array]
 PIECE: Final = 4096  # rows to move at a time
 EMPTY: Final = 0  # the mark of a reservoir without files
 
@@ -114,44 +113,45 @@ class DiskReservoir(Memory):
         known = {"folder": str(self.folder), "capacity": self.capacity, "seed": self._draws.seed}
         return {"kind": "DiskReservoir", **known}
 
-    def offer(self, batch: Batch) -> None:
+    def offer(self, batch: Batch, draws: Draws | None = None) -> None:
         """Offer rows to the reservoir, in order. Rows of another form than before raise InputError.
 
         Args:
             batch: A dictionary or a tuple of tensors or arrays with the same first dimension, or a single one.
+            draws: The draws of what this reservoir belongs to; None for its own.
         """
-        kind, columns = _columns(batch)
+        kind, columns = columns_of(batch)
         rows = self._make(columns)
         rows.form.check(columns)
-        if self._claimed:
+        if self._claimed and draws is None:
             raise InputError("this reservoir belongs to a learner, which offers it what it observes: use store()")
         self._kind = kind
         for piece in Columns(columns).pieces(PIECE):
             tasks = np.full(len(piece), -1)
             with HeldBack():
-                slots = self.place(self._draws, tasks)
+                slots = self.place(draws or self._draws, tasks)
                 kept, at = _last(slots)
                 self.take(kept, dict(piece.items()), at)
                 self.keep(slots, tasks)
 
-    def sample(self, size: int) -> Any:
+    def sample(self, size: int, draws: Draws | None = None) -> Any:
         """Draw rows, uniformly and with replacement, as a batch of the kind that was offered.
 
         The rows of the next batch are read ahead from the disk in the background.
 
         Args:
             size: How many rows to draw.
+            draws: The draws of what this reservoir belongs to; None for its own.
         """
         check_count("size", size, "a batch has at least one row")
         rows = self._open_rows()
         if not len(self):
             raise InputError(f"the reservoir in {self.folder} is empty: offer rows first")
-        found = rows.form.columns(rows.read(self._drawn(self._sampled, size)))
+        draws = draws or self._draws
+        found = rows.form.columns(rows.read(self._drawn(draws, size)))
         self._sampled += 1
-        rows.prefetch(self._drawn(self._sampled, size))
-        if self._kind == "dict":
-            return found
-        return found["0"] if self._kind == "tensor" else tuple(found[str(i)] for i in range(len(found)))
+        rows.prefetch(self._drawn(draws, size))
+        return batch_of(self._kind, found)
 
     def flush(self) -> None:
         """Wait until everything offered so far is on the disk and committed; raise DiskError if it cannot be."""
@@ -264,6 +264,15 @@ class DiskReservoir(Memory):
                     f"{'; '.join(map(str, fields.values()))}: use another folder"
                 )
 
+    def check_form(self, columns: Mapping[str, Tensor]) -> None:
+        """Raise InputError if rows have another form than those on disk.
+
+        Args:
+            columns: The rows, by column.
+        """
+        if self._rows is not None:
+            self._rows.form.check(columns)
+
     def read(self, slots: Ints) -> dict[str, Tensor]:
         """Return a copy of all fields of some slots.
 
@@ -341,8 +350,8 @@ class DiskReservoir(Memory):
             raise InputError(f"the reservoir in {self.folder} is empty: offer rows first")
         return self._rows
 
-    def _drawn(self, number: int, size: int) -> Ints:
-        return self._draws.integers(Purpose.REPLAY, number, size, max(1, len(self)))
+    def _drawn(self, draws: Draws, size: int) -> Ints:
+        return draws.integers(Purpose.REPLAY, self._sampled, size, max(1, len(self)))
 
     def _state(self) -> dict[str, Any]:
         counts = {"seen": self.seen, "seen_of": [list(pair) for pair in sorted(self.seen_of.items())]}
@@ -368,30 +377,3 @@ def _last(slots: Ints) -> tuple[Ints, Ints]:
     """Return the slots that are filled, sorted, and which example comes last in each of them."""
     distinct, backwards = np.unique(slots[::-1], return_index=True)
     return distinct[distinct >= 0], (len(slots) - 1 - backwards)[distinct >= 0]
-
-
-def _columns(batch: Any) -> tuple[str, dict[str, Tensor]]:
-    """Return the kind of a batch, and its parts by name; raise InputError for what is not a batch of rows."""
-    if isinstance(batch, Mapping):
-        kind, parts = "dict", {str(name): value for name, value in batch.items()}
-    elif isinstance(batch, (Tensor, np.ndarray)):
-        kind, parts = "tensor", {"0": batch}
-    elif isinstance(batch, (list, tuple)):
-        kind, parts = "tuple", {str(i): value for i, value in enumerate(batch)}
-    else:
-        raise InputError(f"a batch is {described(batch)}: give a dictionary, a tuple or a single tensor")
-    found = {}
-    for name, value in parts.items():
-        if not isinstance(value, (Tensor, np.ndarray)):
-            raise InputError(f"part {name!r} of a batch is {described(value)}: give tensors or arrays")
-        try:
-            found[name] = torch.as_tensor(value).detach()
-        except TypeError as error:
-            raise InputError(f"part {name!r} of a batch has dtype {value.dtype}: use numbers") from error
-        if found[name].dim() < 1:
-            raise InputError(f"part {name!r} of a batch has no first dimension: give a batch of rows")
-    lengths = {name: len(value) for name, value in found.items()}
-    if len(set(lengths.values())) != 1:
-        told = ", ".join(f"{name} {length}" for name, length in lengths.items()) or "no parts"
-        raise InputError(f"the parts of a batch must have one length, and these have: {told}")
-    return kind, found

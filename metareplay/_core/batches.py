@@ -1,0 +1,61 @@
+"""Batches of rows as training loops have them: dictionaries, tuples, lists or single tensors of one length."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from metareplay._core.checks import described
+from metareplay.errors import InputError
+
+Array = Tensor | NDArray[Any]
+Batch = Array | Sequence[Array] | Mapping[str, Array]
+
+
+def columns_of(batch: Any) -> tuple[str, dict[str, Tensor]]:
+    """Return the kind of a batch, and its parts by name; raise InputError for what is not a batch of rows.
+
+    Args:
+        batch: A dictionary, a tuple or a list of tensors or arrays with the same first dimension, or a single one.
+
+    >>> columns_of((torch.zeros(2, 3), torch.ones(2)))[0]
+    'tuple'
+    """
+    if isinstance(batch, Mapping):
+        kind, parts = "dict", {str(name): value for name, value in batch.items()}
+    elif isinstance(batch, (Tensor, np.ndarray)):
+        kind, parts = "tensor", {"0": batch}
+    elif isinstance(batch, (list, tuple)):
+        kind, parts = "tuple", {str(i): value for i, value in enumerate(batch)}
+    else:
+        raise InputError(f"a batch is {described(batch)}: give a dictionary, a tuple or a single tensor")
+    found = {}
+    for name, value in parts.items():
+        if not isinstance(value, (Tensor, np.ndarray)):
+            raise InputError(f"part {name!r} of a batch is {described(value)}: give tensors or arrays")
+        try:
+            found[name] = torch.as_tensor(value).detach()
+        except TypeError as error:
+            raise InputError(f"part {name!r} of a batch has dtype {value.dtype}: use numbers") from error
+        if found[name].dim() < 1:
+            raise InputError(f"part {name!r} of a batch has no first dimension: give a batch of rows")
+    lengths = {name: len(value) for name, value in found.items()}
+    if len(set(lengths.values())) != 1:
+        told = ", ".join(f"{name} {length}" for name, length in lengths.items()) or "no parts"
+        raise InputError(f"the parts of a batch must have one length, and these have: {told}")
+    return kind, found
+
+
+def batch_of(kind: str, columns: Mapping[str, Tensor]) -> Any:
+    """Return parts as a batch of a kind; this is the inverse of `columns_of`.
+
+    Args:
+        kind: "dict", "tuple" or "tensor".
+        columns: The parts by name.
+    """
+    if kind == "dict":
+        return dict(columns)
+    return columns["0"] if kind == "tensor" else tuple(columns[str(i)] for i in range(len(columns)))

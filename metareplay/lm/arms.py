@@ -1,0 +1,36 @@
+"""What is compared: training in sequence, with replay, with the Reptile line, with both, and on everything at once."""
+
+from dataclasses import dataclass
+from typing import Final, final
+
+
+@final
+@dataclass(frozen=True)
+class Arm:
+    """Describe one way to train.
+
+    Args:
+        name: Its name on the command line.
+        share: The share of replayed rows in each batch.
+        has_line: Whether there is a Reptile line.
+        is_joint: Whether all languages are learned at once, instead of one after the other.
+    """
+
+    name: str
+    share: float = 0.0
+    has_line: bool = False
+    is_joint: bool = False
+
+
+ARMS: Final = {
+    arm.name: arm
+    for arm in (
+        Arm("sequential"),
+        Arm("replay-0.25", share=0.25),
+        Arm("replay-0.5", share=0.5),
+        Arm("reptile", has_line=True),
+        Arm("mer-0.25", share=0.25, has_line=True),
+        Arm("mer-0.5", share=0.5, has_line=True),
+        Arm("joint", is_joint=True),
+    )
+}

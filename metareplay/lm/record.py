@@ -1,0 +1,77 @@
+"""What training over languages showed: the loss on every language, at many moments."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from metareplay._core.files import write_text
+from metareplay.errors import DataError
+
+
+@final
+@dataclass(frozen=True)
+class LmRecord:
+    """Hold the settings and results of one training.
+
+    Args:
+        arm: The name of the arm.
+        settings: All settings, as plain JSON values.
+        languages: The languages in the order in which they were learned.
+        steps: The optimizer steps after which losses were measured.
+        losses: The loss on each language at these moments, in nats per byte; one row per moment.
+        ends: Which of the moments are the ends of the languages.
+        parameters: How many parameters the model has.
+        seconds: How long training took, without measuring.
+        mer_seconds: How much of it was spent in `mix` and `step`, by the clock of the host.
+        device: What it ran on.
+    """
+
+    arm: str
+    settings: dict[str, Any]
+    languages: list[str]
+    steps: list[int]
+    losses: list[list[float]]
+    ends: list[int]
+    parameters: int
+    seconds: float
+    mer_seconds: float
+    device: str
+
+    @property
+    def final(self) -> float:
+        """The mean loss on all languages in the end."""
+        return float(np.mean(self.losses[-1]))
+
+    @property
+    def newest(self) -> float:
+        """The loss on the language that was learned last, in the end."""
+        return self.losses[-1][-1]
+
+    @property
+    def forgetting(self) -> float | None:
+        """How much the loss on earlier languages rose since each was learned, on average; None for one language."""
+        rises = [self.losses[-1][i] - self.losses[end][i] for i, end in enumerate(self.ends[:-1])]
+        return float(np.mean(rises)) if rises else None
+
+    def save(self, path: Path) -> None:
+        """Write the record as JSON, whole or not at all.
+
+        Args:
+            path: The file.
+        """
+        write_text(path, json.dumps(asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> "LmRecord":
+        """Read a record.
+
+        Args:
+            path: The file.
+        """
+        try:
+            return cls(**json.loads(path.read_text()))
+        except (OSError, TypeError, ValueError) as error:
+            raise DataError(f"{path} is damaged: delete it, and train again") from error

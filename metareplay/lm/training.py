@@ -1,0 +1,236 @@
+"""Train a small language model on one language after the other, with PeriodicMER; after a stop, go on exactly."""
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from metareplay._core.checks import check_count, check_rate
+from metareplay._core.files import write_atomically
+from metareplay.errors import InputError
+from metareplay.lm.arms import Arm
+from metareplay.lm.llama import SIZES, Llama, Size
+from metareplay.lm.record import LmRecord
+from metareplay.lm.text import Language
+from metareplay.loops import PeriodicMER
+from metareplay.memories import DiskReservoir
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LmSettings:
+    """Say how to train; the defaults are a miniature for two cores.
+
+    Args:
+        size: How large the model is.
+        context: How many bytes the model sees at a time.
+        steps: How many optimizer steps each language gets.
+        rows: How many new rows each batch has, the same in every arm; replayed rows come on top.
+        lr: The largest learning rate of AdamW; it rises to it over `warmup` steps.
+        warmup: How many steps the learning rate rises for, once.
+        every: How many steps lie between two Reptile lines.
+        rate: How far a Reptile line goes.
+        capacity: The largest number of rows in the memory.
+        measures: How often losses are measured while each language is learned.
+        test_rows: How many rows of each language are tested.
+        seed: Decides first weights, rows and replay.
+    """
+
+    size: Size = SIZES["mini"]
+    context: int = 32
+    steps: int = 60
+    rows: int = 16
+    lr: float = 3e-3
+    warmup: int = 20
+    every: int = 10
+    rate: float = 0.3
+    capacity: int = 100_000
+    measures: int = 4
+    test_rows: int = 32
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check what was given."""
+        for name in ("context", "steps", "rows", "warmup", "every", "capacity", "measures", "test_rows"):
+            check_count(name, getattr(self, name), "there is one at least")
+        check_rate("lr", self.lr)
+        if self.measures > self.steps:
+            raise InputError(f"measures={self.measures} in {self.steps} steps: measure at most once per step")
+
+
+def train(
+    arm: Arm,
+    languages: Sequence[Language],
+    settings: LmSettings,
+    folder: str | Path,
+    *,
+    device: str = "cpu",
+    copy_on: Any = "device",
+    report: Callable[[int, int], object] = lambda _step, _total: None,
+    stop: Callable[[], bool] = lambda: False,
+    save_seconds: float = 60.0,
+) -> LmRecord | None:
+    """Train one arm, or return the record if it has been trained in this folder already.
+
+    Args:
+        arm: How to train.
+        languages: The languages, in order.
+        settings: All numbers.
+        folder: Where the record is written, and a checkpoint until then.
+        device: "cpu" or "cuda".
+        copy_on: Where the Reptile line keeps its copy: "device" or "host".
+        report: Is told the step and the number of all steps.
+        stop: Says whether to stop; training then goes on from there when it is called again.
+        save_seconds: How many seconds lie between two checkpoints.
+
+    Returns:
+        The record; None if training was stopped.
+    """
+    plain = {**asdict(settings), "arm": asdict(arm), "texts": {one.name: one.fingerprint() for one in languages}}
+    key = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
+    place = Path(folder) / f"{arm.name}-{settings.seed}-{key}"
+    path = Path(folder) / f"{place.name}.json"
+    if path.exists():
+        return LmRecord.load(path)
+    with ExitStack() as stack:
+        training = _Training(arm, languages, settings, place, device, copy_on, stack)
+        training.resume()
+        total, saved = settings.steps * len(languages), time.monotonic()
+        while training.step < total:
+            training.take_step()
+            report(training.step, total)
+            is_over = stop()
+            if is_over or time.monotonic() - saved > save_seconds:
+                training.save()
+                saved = time.monotonic()
+            if is_over and training.step < total:
+                return None
+        record = training.record(plain)
+        record.save(path)
+    shutil.rmtree(place)
+    return record
+
+
+class _Training:
+    """A model, its optimizer, and what was measured so far."""
+
+    def __init__(
+        self,
+        arm: Arm,
+        languages: Sequence[Language],
+        settings: LmSettings,
+        place: Path,
+        device: str,
+        copy_on: Any,
+        stack: ExitStack,
+    ) -> None:
+        self.arm, self.languages, self.settings, self.place, self.device = arm, languages, settings, place, device
+        if not (place / "checkpoint.pt").exists():
+            shutil.rmtree(place, ignore_errors=True)  # rows that a killed process offered before its first checkpoint
+        place.mkdir(parents=True, exist_ok=True)
+        self.model = Llama(settings.size, settings.context, settings.seed).to(device)
+        options: Any = {"lr": settings.lr, "betas": (0.9, 0.95), "weight_decay": 0.1, "fused": True}
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), **options)
+        memory = DiskReservoir(place / "replay", settings.capacity) if arm.share else None
+        if memory is not None:
+            stack.enter_context(memory)
+        rate = settings.rate if arm.has_line else 1.0
+        options = {"every": settings.every, "rate": rate, "seed": settings.seed, "copy_on": copy_on}
+        self.mer = PeriodicMER(self.model, memory=memory, share=arm.share, **options)
+        self.step, self.seconds, self.mer_seconds = 0, 0.0, 0.0
+        self.steps, self.losses, self.ends = list[int](), list[list[float]](), list[int]()
+        self.tests = [one.test_rows(settings.test_rows, settings.context + 1).to(device) for one in languages]
+
+    def take_step(self) -> None:
+        """Learn one batch; measure if it is time to."""
+        began = time.perf_counter()
+        batch = self.mer.mix(self._batch())
+        mixed = time.perf_counter()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.lr * min(1.0, (self.step + 1) / self.settings.warmup)
+        with self._precision():
+            loss = self.model.loss(batch.to(self.device, non_blocking=True))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        learned = time.perf_counter()
+        self.mer.step()
+        over = time.perf_counter()
+        self.step += 1
+        self.seconds += over - began
+        self.mer_seconds += mixed - began + over - learned
+        steps, (of_language, measures) = self.settings.steps, (self.step % self.settings.steps, self.settings.measures)
+        if of_language == 0 or of_language * measures // steps != (of_language - 1) * measures // steps:
+            self._measure()
+
+    def _batch(self) -> Tensor:
+        """Return the new rows of this step; they depend on nothing but the seed and the step."""
+        rows, length = self.settings.rows, self.settings.context + 1
+        if not self.arm.is_joint:
+            return self.languages[self.step // self.settings.steps].rows(rows, length, [self.settings.seed, self.step])
+        return torch.cat(
+            [
+                language.rows(len(range(number, rows, len(self.languages))), length, [self.settings.seed, self.step, i])
+                for i, language in enumerate(self.languages)
+                for number in [(i + self.step) % len(self.languages)]  # whoever comes first has a row more
+            ]
+        )
+
+    @torch.no_grad()
+    def _measure(self) -> None:
+        with self._precision():
+            losses = [
+                float(torch.stack([self.model.loss(some) * len(some) for some in rows.split(64)]).sum()) / len(rows)
+                for rows in self.tests
+            ]
+        if self.step % self.settings.steps == 0:
+            self.ends.append(len(self.steps))
+        self.steps.append(self.step)
+        self.losses.append(losses)
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        return torch.autocast("cuda", torch.bfloat16) if self.device.startswith("cuda") else nullcontext()
+
+    def save(self) -> None:
+        """Write a checkpoint, whole or not at all."""
+        counts = {"step": self.step, "steps": self.steps, "losses": self.losses, "ends": self.ends}
+        times = {"seconds": self.seconds, "mer_seconds": self.mer_seconds}
+        weights = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        with write_atomically(self.place / "checkpoint.pt") as file:
+            torch.save({**counts, **times, **weights, "mer": self.mer.state_dict()}, file)
+
+    def resume(self) -> None:
+        """Go on from the checkpoint, if there is one."""
+        path = self.place / "checkpoint.pt"
+        if path.exists():
+            state = torch.load(path, map_location=self.device, weights_only=True)
+            self.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.mer.load_state_dict(state["mer"])
+            self.step, self.steps, self.losses, self.ends = (state[n] for n in ("step", "steps", "losses", "ends"))
+            self.seconds, self.mer_seconds = state["seconds"], state["mer_seconds"]
+
+    def record(self, plain: dict[str, Any]) -> LmRecord:
+        """Return the record of all this."""
+        is_gpu = self.device.startswith("cuda")
+        return LmRecord(
+            arm=self.arm.name,
+            settings=plain,
+            languages=[language.name for language in self.languages],
+            steps=self.steps,
+            losses=self.losses,
+            ends=self.ends,
+            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            seconds=self.seconds,
+            mer_seconds=self.mer_seconds,
+            device=torch.cuda.get_device_name() if is_gpu else "cpu",
+        )

@@ -1,0 +1,162 @@
+"""The Reptile line over many steps of any optimizer: theta <- before + rate * (theta - before)."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from metareplay._core.checks import check_share, choice, instance
+from metareplay.errors import InputError
+
+LEAST_PIECE = 2**16  # numbers to move between host and device at a time, at least
+PARTS = 200  # a piece is at most this part of the largest weight, so that the device needs next to no extra memory
+
+
+@final
+class ReptileLine:
+    """Keep a copy of the weights that a model trains, and go part of the way from it to what they have become.
+
+    Each parameter stays where it is and in its dtype. Of a parameter that is sharded (a DTensor, as FSDP2 makes them),
+    each rank keeps and moves its own shard, and nothing is communicated. The optimizer's state is left alone.
+
+    Args:
+        model: The model, on its device and sharded already. Frozen parameters are neither copied nor moved.
+        rate: How far to go from the copy to the present weights: 0 < rate <= 1. With 1, nothing is copied or moved.
+        copy_on: "device" to keep the copy beside the weights, "host" to keep it in the host's memory, pinned for a GPU.
+    """
+
+    def __init__(self, model: nn.Module, rate: float, copy_on: Literal["device", "host"] = "device") -> None:
+        self._model = instance("model", model, nn.Module, "a torch module")
+        check_share("rate", rate)
+        choice("copy_on", copy_on, ("device", "host"))
+        self.rate, self.copy_on = float(rate), copy_on
+        self._before: dict[str, Tensor] = {}
+        self.copy()
+
+    @torch.no_grad()
+    def copy(self) -> None:
+        """Copy the weights as they are now; the next line starts from them."""
+        if self.rate == 1:
+            return
+        now = dict(self._trained())
+        had = self._before
+        self._before = {name: had[name] if name in had else _room_for(now[name], self.copy_on) for name in now}
+        for name, theta in now.items():
+            self._check(name, theta)
+            self._before[name].copy_(theta, non_blocking=True)
+
+    @torch.no_grad()
+    def move(self) -> None:
+        """Replace each weight by before + rate * (weight - before), and copy the result for the next line."""
+        if self.rate == 1:
+            return
+        parameters = dict(self._model.named_parameters())
+        for name, before in self._before.items():
+            if name in parameters:
+                theta = _local(parameters[name])
+                self._check(name, theta)
+                if self.copy_on == "device":
+                    theta.copy_(before.lerp_(theta, self.rate))
+                else:
+                    _move_in_pieces(theta, before, self.rate)
+        trained = dict(self._trained())
+        if trained.keys() != self._before.keys():  # something was frozen, or is trained from now on
+            self.copy()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the copies by name, not cloned; those of sharded parameters as DTensors, for torch's checkpoints."""
+        if any(before.is_pinned() for before in self._before.values()):
+            torch.cuda.synchronize()  # copies to the host may still be under way
+        parameters = dict(self._model.named_parameters())
+        return {name: _sharded_like(parameters.get(name), before) for name, before in self._before.items()}
+
+    @torch.no_grad()
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over the copies that `state` returned, also where parameters were sharded in another way.
+
+        Args:
+            state: The copies by name.
+        """
+        if self.rate == 1:
+            return
+        missing, unknown = self._before.keys() - state.keys(), state.keys() - self._before.keys()
+        if missing or unknown:
+            name = sorted(missing or unknown)[0]
+            what = "not in this state" if missing else "in this state, but not trained here"
+            raise InputError(
+                f"{name} is {what}: make the model as it was, with the same parameters frozen, and rate < 1"
+            )
+        parameters = dict(self._model.named_parameters())
+        found = {name: _local_part(parameters[name], state[name]) for name in self._before}
+        for name, value in found.items():
+            if value.shape != self._before[name].shape:
+                raise InputError(
+                    f"{name} has shape {tuple(value.shape)} in this state and {tuple(self._before[name].shape)} here: "
+                    f"make the model as it was"
+                )
+        for name, value in found.items():
+            self._before[name].copy_(value)
+
+    def _trained(self) -> Iterator[tuple[str, Tensor]]:
+        """Go through the parameters that are trained; of those that are sharded, the part that is here."""
+        for name, parameter in self._model.named_parameters():
+            if parameter.requires_grad:
+                yield name, _local(parameter)
+
+    def _check(self, name: str, theta: Tensor) -> None:
+        """Raise InputError for a parameter that is another one than when it was copied."""
+        before = self._before[name]
+        is_there = self.copy_on == "host" or before.device == theta.device
+        if before.shape != theta.shape or before.dtype != theta.dtype or not is_there:
+            raise InputError(
+                f"{name} is now {theta.dtype} {tuple(theta.shape)} on {theta.device}, and was {before.dtype} "
+                f"{tuple(before.shape)} on {before.device}: move, convert and shard the model first, then give it to us"
+            )
+
+
+def _local(parameter: Tensor) -> Tensor:
+    """Return the values of a parameter; of a DTensor, the shard that is here."""
+    there: Any = parameter
+    local: Tensor = there.to_local() if hasattr(there, "to_local") else parameter
+    return local.detach()
+
+
+def _room_for(theta: Tensor, copy_on: str) -> Tensor:
+    if copy_on == "device":
+        return torch.empty_like(theta)
+    return torch.empty_like(theta, device="cpu", pin_memory=theta.is_cuda)
+
+
+def _move_in_pieces(theta: Tensor, before: Tensor, rate: float) -> None:
+    """Draw the line with the copy on the host; the device holds a small piece of the copy at a time."""
+    if theta.is_contiguous() and before.is_contiguous():
+        size = max(LEAST_PIECE, theta.numel() // PARTS)
+        pieces = list(zip(theta.view(-1).split(size), before.view(-1).split(size), strict=True))
+    else:
+        pieces = [(theta, before)]
+    for now, then in pieces:
+        now.copy_(then.to(now.device, copy=True, non_blocking=True).lerp_(now, rate))
+        then.copy_(now, non_blocking=True)
+
+
+def _sharded_like(parameter: Tensor | None, before: Tensor) -> Tensor:
+    """Return a copy as a DTensor if its parameter is one."""
+    like: Any = parameter
+    if parameter is None or not hasattr(like, "to_local"):
+        return before
+    from torch.distributed.tensor import DTensor
+
+    shape, stride = parameter.shape, parameter.stride()
+    return DTensor.from_local(before, like.device_mesh, like.placements, run_check=False, shape=shape, stride=stride)
+
+
+def _local_part(parameter: Tensor, value: Any) -> Tensor:
+    """Return the part of a saved copy that belongs here: of a whole tensor, and of one sharded as the parameter is."""
+    like: Any = parameter
+    if not hasattr(like, "to_local") or hasattr(value, "to_local"):
+        return _local(value)
+    from torch.distributed.tensor import distribute_tensor
+
+    mesh = like.device_mesh
+    return _local(distribute_tensor(value.to(mesh.device_type), mesh, like.placements, src_data_rank=None))

@@ -1,0 +1,160 @@
+"""Memories as training loops use them: they are offered batches of rows, and return batches of rows."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metareplay._core.batches import batch_of, columns_of
+from metareplay._core.columns import Columns
+from metareplay._core.draws import Draws, Purpose
+from metareplay._core.row_form import RowForm
+from metareplay._core.table import Table, TensorStorage
+from metareplay.errors import InputError
+from metareplay.memories import Balanced, DiskReservoir, Memory, Ring
+
+
+class RowMemory(ABC):
+    """Offer rows to a memory and draw rows from it, with draws that are handed in."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Count the rows held."""
+
+    @abstractmethod
+    def check_form(self, columns: Mapping[str, Tensor]) -> None:
+        """Raise InputError for rows of another form than those held."""
+
+    @abstractmethod
+    def offer(self, kind: str, columns: Mapping[str, Tensor], draws: Draws) -> None:
+        """Offer rows, in order; `kind` is the kind of the batch that they came in."""
+
+    @abstractmethod
+    def sample(self, size: int, draws: Draws) -> dict[str, Tensor]:
+        """Draw rows, uniformly and with replacement."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Return what `load` needs in order to go on exactly from here."""
+
+    @abstractmethod
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go back to a state."""
+
+
+@final
+class OnDisk(RowMemory):
+    """A DiskReservoir: its state is a mark."""
+
+    def __init__(self, reservoir: DiskReservoir) -> None:
+        self._reservoir = reservoir
+
+    def __len__(self) -> int:
+        """Count the rows held."""
+        return len(self._reservoir)
+
+    def check_form(self, columns: Mapping[str, Tensor]) -> None:
+        """Raise InputError for rows of another form than those held."""
+        self._reservoir.check_form(columns)
+
+    def offer(self, kind: str, columns: Mapping[str, Tensor], draws: Draws) -> None:
+        """Offer rows, in order."""
+        self._reservoir.offer(batch_of(kind, columns), draws)
+
+    def sample(self, size: int, draws: Draws) -> dict[str, Tensor]:
+        """Draw rows, uniformly and with replacement."""
+        return columns_of(self._reservoir.sample(size, draws))[1]
+
+    def state(self) -> dict[str, Any]:
+        """Return a mark; the reservoir keeps its two newest ones."""
+        return {"mark": self._reservoir.saved_apart()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go back to a mark."""
+        if "mark" not in state:
+            raise InputError("this state holds the rows of a memory in RAM: use the memory that it was saved with")
+        self._reservoir.return_to(state["mark"])
+
+
+@final
+class InRam(RowMemory):
+    """Any other memory that needs neither tasks nor labels: its rows are in RAM, and in its state."""
+
+    def __init__(self, memory: Memory) -> None:
+        if isinstance(memory, (Balanced, Ring)):
+            raise InputError(
+                f"memory is a {type(memory).__name__}, which looks at labels or tasks: use DiskReservoir, Reservoir, "
+                f"Recent or Mixed"
+            )
+        self._memory, self._sampled = memory, 0
+
+    def __len__(self) -> int:
+        """Count the rows held."""
+        return len(self._memory)
+
+    def check_form(self, columns: Mapping[str, Tensor]) -> None:
+        """Raise InputError for rows of another form than those held."""
+        if self._memory.table is not None:
+            RowForm.of(dict(self._memory.table.gather(torch.zeros(0, dtype=torch.int64)).items())).check(columns)
+
+    def offer(self, kind: str, columns: Mapping[str, Tensor], draws: Draws) -> None:
+        """Offer rows, in order."""
+        del kind
+        memory, count = self._memory, len(next(iter(columns.values())))
+        tasks = np.full(count, -1)
+        slots = memory.place(draws, tasks)
+        last = {slot: row for row, slot in enumerate(slots.tolist()) if slot >= 0}
+        to, rows = torch.tensor(list(last), dtype=torch.int64), torch.tensor(list(last.values()), dtype=torch.int64)
+        table = self._table(columns)
+        for name, values in columns.items():
+            table.fill(name, to, values[rows.to(values.device)].cpu())
+        memory.keep(slots, tasks)
+
+    def sample(self, size: int, draws: Draws) -> dict[str, Tensor]:
+        """Draw rows, uniformly and with replacement."""
+        assert self._memory.table is not None, "whoever asks has seen that there are rows"
+        drawn = draws.integers(Purpose.REPLAY, self._sampled, size, len(self._memory))
+        self._sampled += 1
+        return dict(self._memory.table.gather(torch.from_numpy(self._memory.filled[drawn])).items())
+
+    def state(self) -> dict[str, Any]:
+        """Return the rows and the counts."""
+        memory = self._memory
+        filled = torch.from_numpy(memory.filled.copy())
+        rows = {} if memory.table is None else dict(memory.table.gather(filled).items())
+        return {"filled": filled, "seen": memory.seen, "sampled": self._sampled, "rows": rows}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take over rows and counts."""
+        if "rows" not in state:
+            raise InputError("this state refers to a memory on disk: use the DiskReservoir that it was saved with")
+        filled: Tensor = state["filled"]
+        if int(filled.max().item() if len(filled) else -1) >= self._memory.capacity:
+            raise InputError(
+                f"this state is of a larger memory than one of {self._memory.capacity} rows: make it larger"
+            )
+        self._memory.table = None
+        if len(filled):
+            table = self._table(state["rows"])
+            for name, values in state["rows"].items():
+                table.fill(name, filled, values)
+        self._memory.restore(filled.numpy(), {-1: state["seen"]}, state["seen"], self._memory.table)
+        self._sampled = state["sampled"]
+
+    def _table(self, columns: Mapping[str, Tensor]) -> Table:
+        """Return the table; make it when the first rows come."""
+        if self._memory.table is None:
+            like = Columns({name: values[:0].cpu() for name, values in columns.items()})
+            storage = self._memory.storage or TensorStorage(torch.device("cpu"))
+            self._memory.table = Table(self._memory.capacity, 0, like, storage)
+        return self._memory.table
+
+
+def row_memory(memory: Memory) -> RowMemory:
+    """Return a memory as training loops use it, and reserve it for one of them."""
+    found = OnDisk(memory) if isinstance(memory, DiskReservoir) else InRam(memory)
+    memory.claim()
+    return found

@@ -1,0 +1,39 @@
+"""The command `lm`: a table and a picture from one command, and errors in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from small_runs import Call
+
+SMALL = ["lm", "--steps", "4", "--rows", "4", "--context", "16", "--test-rows", "2", "--memory", "20"]
+
+
+def test_a_table_a_picture_and_the_same_again(call: Call) -> None:
+    answer = call(*SMALL, "--arms", "sequential,mer-0.5")
+    assert answer.code == 0
+    assert "sequential" in answer.out
+    assert "mer-0.5" in answer.out
+    assert "language 4" in answer.out
+    assert Path("runs/lm/losses.png").exists()
+    document = json.loads(call(*SMALL, "--arms", "sequential,mer-0.5", "--json").out)
+    assert [record["arm"] for record in document["records"]] == ["sequential", "mer-0.5"]
+    assert len(document["records"][0]["losses"]) == 16
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--arms", "sequential,magic"], "--arms='magic': use one of 'sequential',"),
+        (["--size", "7b"], "--size='7b': use one of 'mini',"),
+        (["--seeds", "0"], "--seeds=0: there is one seed at least"),
+        (["--copy-on", "disk"], "copy_on='disk': use 'device' or 'host'"),
+        (["--device", "tpu"], "--device='tpu': use one of"),
+        (["nowhere"], "there are no files in nowhere: give folders with text, one for each language"),
+    ],
+)
+def test_errors_are_one_line(call: Call, words: list[str], message: str) -> None:
+    answer = call(*SMALL, *words)
+    assert answer.code == 2
+    assert message in answer.err
+    assert len(answer.err.strip().splitlines()) == 1

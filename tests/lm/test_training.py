@@ -1,0 +1,147 @@
+"""Training over languages: what is measured, exact resume, records that are found again, and what replay does."""
+
+import gzip
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from metareplay.errors import DataError, InputError
+from metareplay.lm import ARMS, SIZES, Llama, LmRecord, LmSettings, Size, made_up, read_languages, train
+from metareplay.lm.report import plot_losses, table
+
+TINY = LmSettings(
+    size=Size(width=16, layers=1, heads=2),
+    context=16,
+    steps=8,
+    rows=8,
+    every=4,
+    measures=2,
+    test_rows=4,
+    capacity=50,
+    lr=0.01,
+    warmup=2,
+)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """So small a model only loses by several threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def trained(name: str, folder: Path, settings: LmSettings = TINY, languages: int = 2) -> LmRecord:
+    record = train(ARMS[name], made_up(languages, 2000), settings, folder)
+    assert record is not None
+    return record
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_a_training_that_was_stopped_goes_on_exactly(name: str, tmp_path: Path) -> None:
+    unbroken = trained(name, tmp_path / "a")
+    languages = made_up(2, 2000)
+    calls = iter([False] * 5 + [True])
+    assert train(ARMS[name], languages, TINY, tmp_path / "b", stop=lambda: next(calls)) is None
+    assert train(ARMS[name], languages, TINY, tmp_path / "b", save_seconds=0, stop=lambda: True) is None
+    broken = trained(name, tmp_path / "b")
+    assert broken.losses == unbroken.losses
+    assert broken.steps == [4, 8, 12, 16]
+    assert broken.ends == [1, 3]
+    assert [path.suffix for path in (tmp_path / "b").iterdir()] == [".json"]  # checkpoint and rows are gone
+    assert trained(name, tmp_path / "b") == broken  # it is not trained again
+
+
+def test_what_a_killed_process_left_is_not_replayed(tmp_path: Path) -> None:
+    """Rows that were offered before the first checkpoint do not count."""
+    unbroken = trained("mer-0.5", tmp_path / "a")
+
+    def die(step: int, _total: int) -> None:
+        if step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(ARMS["mer-0.5"], made_up(2, 2000), TINY, tmp_path / "b", report=die)
+    assert trained("mer-0.5", tmp_path / "b").losses == unbroken.losses
+
+
+def test_every_arm_has_a_record_of_its_own(tmp_path: Path) -> None:
+    records = [trained(name, tmp_path) for name in ARMS]
+    assert len(list(tmp_path.glob("*.json"))) == len(ARMS)
+    assert len({tuple(record.losses[-1]) for record in records}) == len(ARMS)
+    heading, *rows = table(records)
+    assert [row[0] for row in rows] == list(ARMS)
+    assert {len(row) for row in rows} == {len(heading)}
+    assert heading[4:6] == ["language 1", "language 2"]
+    pytest.importorskip("matplotlib")
+    plot_losses(records, tmp_path / "losses.png")
+    assert (tmp_path / "losses.png").stat().st_size > 10_000
+
+
+def test_replay_reduces_forgetting(tmp_path: Path) -> None:
+    settings = LmSettings(size=Size(width=32, layers=1, heads=2), context=32, rows=8, measures=1, test_rows=16, lr=0.01)
+    alone, replay = (trained(name, tmp_path, settings) for name in ("sequential", "replay-0.5"))
+    assert alone.forgetting is not None
+    assert replay.forgetting is not None
+    assert replay.forgetting < alone.forgetting / 2
+    assert replay.final < alone.final
+
+
+def test_the_model_sees_no_later_byte() -> None:
+    model = Llama(SIZES["mini"], context=12, seed=0)
+    rows = torch.randint(256, (3, 12))
+    changed = rows.clone()
+    changed[:, 7:] = 0
+    one, other = model(rows), model(changed)
+    torch.testing.assert_close(one[:, :7], other[:, :7])
+    assert not torch.allclose(one[:, 7:], other[:, 7:])
+    assert abs(model.loss(rows).item() - math.log(256)) < 0.3  # at first, it knows nothing
+    moved = torch.roll(rows, 1, dims=1)
+    assert not torch.allclose(model(moved)[:, -1], one[:, -1])  # positions matter
+
+
+def test_sizes_are_what_they_are_called() -> None:
+    for name, least, most in (("10m", 9e6, 11e6), ("30m", 29e6, 33e6), ("50m", 45e6, 52e6)):
+        with torch.device("meta"):
+            count = sum(np.prod(one.shape) for one in Llama(SIZES[name], 8, 0).parameters())
+        assert least < count < most
+
+
+def test_text_is_read_from_folders(tmp_path: Path) -> None:
+    for i in range(40):
+        (tmp_path / "fr" / "man1").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "fr" / "man1" / f"{i:02d}.1.gz").write_bytes(gzip.compress(b"%d" % (i % 10) * 50))
+    (tmp_path / "de").mkdir()
+    (tmp_path / "de" / "one.txt").write_text("ä" * 500)
+    (tmp_path / "de" / "link.txt").symlink_to(tmp_path / "de" / "one.txt")
+    french, german = read_languages([tmp_path / "fr", tmp_path / "de"], length=20)
+    assert (french.name, german.name) == ("fr", "de")
+    assert len(french.test) == 101
+    assert set(french.test.tolist()) == {ord("9"), ord("\n")}  # files 19 and 39
+    assert (len(german.train), len(german.test)) == (950, 50)
+    assert french.rows(3, 20, [0]).shape == (3, 20)
+    assert len(german.test_rows(100, 50)) == 1
+
+
+def test_bad_text_and_settings_are_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"there are no files in .*: give folders with text"):
+        read_languages([tmp_path / "nowhere"])
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x").write_text("short")
+    with pytest.raises(DataError, match="too little text, 5 bytes to learn and 0 to test"):
+        read_languages([tmp_path / "a"])
+    (tmp_path / "a" / "x.gz").write_text("not packed")
+    with pytest.raises(DataError, match=r"cannot read .*x\.gz: .*; remove it, or get it again"):
+        read_languages([tmp_path / "a"])
+    with pytest.raises(InputError, match="steps=0: there is one at least"):
+        LmSettings(steps=0)
+    with pytest.raises(InputError, match="measures=9 in 8 steps"):
+        LmSettings(steps=8, measures=9)
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(DataError, match="is damaged: delete it, and train again"):
+        LmRecord.load(tmp_path / "broken.json")

@@ -1,0 +1,308 @@
+"""PeriodicMER against literal transcriptions: what is learned, what is replayed, and that resuming is exact."""
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+
+import metareplay as mr
+from metareplay._core.draws import Purpose
+from metareplay.errors import DiskError, InputError
+
+Optimizer = Callable[[Any], torch.optim.Optimizer]
+OPTIMIZERS: dict[str, Optimizer] = {
+    "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+    "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
+}
+
+
+def network(dtype: torch.dtype = torch.float64) -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).to(dtype)
+
+
+def batches(count: int, dtype: torch.dtype = torch.float64) -> Iterator[dict[str, Tensor]]:
+    generator = torch.Generator().manual_seed(5)
+    for _ in range(count):
+        x = torch.rand(6, 4, generator=generator, dtype=torch.float64)
+        yield {"x": x.to(dtype), "y": torch.randint(3, (6,), generator=generator)}
+
+
+def weights(model: nn.Module) -> list[Tensor]:
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def learn(model: nn.Module, batch: Any, parts: int = 1) -> None:
+    """Accumulate the gradients of a batch, in so many parts."""
+    for x, y in zip(batch["x"].chunk(parts), batch["y"].chunk(parts), strict=True):
+        (functional.cross_entropy(model(x).float(), y) / parts).backward()
+
+
+def train(
+    mer: mr.PeriodicMER | None, model: nn.Module, optimizer: torch.optim.Optimizer, given: Any, parts: int = 1
+) -> None:
+    for batch in given:
+        learn(model, mer.mix(batch) if mer else batch, parts)
+        optimizer.step()
+        optimizer.zero_grad()
+        if mer:
+            mer.step()
+
+
+class Transcription:
+    """What the class says, written with lists: rows in a Python list, Algorithm 3, and the line of the paper."""
+
+    def __init__(self, model: nn.Module, capacity: int, share: float, every: int, rate: float, seed: int) -> None:
+        self.model, self.capacity, self.ratio, self.every, self.rate = model, capacity, share / (1 - share), every, rate
+        self.draws, self.rows, self.seen, self.sampled, self.steps = mr.Draws(seed), list[Any](), 0, 0, 0
+        self.owed = 0.0
+        self.before = weights(model)
+
+    def mix(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        own = list(zip(batch["x"], batch["y"], strict=True))
+        replayed = list[Any]()
+        if self.rows:
+            self.owed += len(own) * self.ratio
+            size = int(self.owed + 1e-9)
+            self.owed -= size
+            if size:
+                drawn = self.draws.integers(Purpose.REPLAY, self.sampled, size, len(self.rows))
+                replayed = [self.rows[i] for i in drawn.tolist()]
+                self.sampled += 1
+        for row in own:
+            j = self.draws.integers(Purpose.KEEP, self.seen, 1, self.seen + 1).item()
+            if len(self.rows) < self.capacity:
+                self.rows.append(row)
+            elif j < self.capacity:
+                self.rows[j] = row
+            self.seen += 1
+        xs, ys = zip(*own, *replayed, strict=True)
+        return {"x": torch.stack(xs), "y": torch.stack(ys)}
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.steps % self.every == 0:
+            with torch.no_grad():
+                for before, theta in zip(self.before, self.model.parameters(), strict=True):
+                    theta.copy_(before + self.rate * (theta - before))
+            self.before = weights(self.model)
+
+
+def memory_of(kind: str, folder: Path, capacity: int = 20) -> mr.Memory:
+    return mr.DiskReservoir(folder / "replay", capacity) if kind == "disk" else mr.Reservoir(capacity)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("kind", ["disk", "ram"])
+def test_it_is_the_transcription(name: str, parts: int, kind: str, tmp_path: Path) -> None:
+    ours, theirs = network(), network()
+    mer = mr.PeriodicMER(ours, memory=memory_of(kind, tmp_path), share=0.4, every=3, rate=0.3, seed=7)
+    literal = Transcription(theirs, capacity=20, share=0.4, every=3, rate=0.3, seed=7)
+    train(mer, ours, OPTIMIZERS[name](ours.parameters()), batches(17), parts)
+    optimizer = OPTIMIZERS[name](theirs.parameters())
+    for batch in batches(17):
+        learn(theirs, literal.mix(batch), parts)
+        optimizer.step()
+        optimizer.zero_grad()
+        literal.step()
+    assert mer.new_rows == 17 * 6
+    assert mer.replayed_rows == 16 * 4
+    for one, other in zip(weights(ours), weights(theirs), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+    plain = network()
+    train(None, plain, OPTIMIZERS[name](plain.parameters()), batches(17), parts)
+    assert not torch.allclose(weights(plain)[0], weights(ours)[0], atol=1e-3)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_without_replay_and_line_it_is_plain_training(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    ours, plain = network(dtype), network(dtype)
+    mer = mr.PeriodicMER(ours, memory=memory_of("disk", tmp_path), share=0, every=2, rate=1.0)
+    train(mer, ours, OPTIMIZERS[name](ours.parameters()), batches(10, dtype))
+    train(None, plain, OPTIMIZERS[name](plain.parameters()), batches(10, dtype))
+    assert all(map(torch.equal, weights(ours), weights(plain)))
+
+
+@pytest.mark.parametrize("kind", ["disk", "ram"])
+def test_resuming_is_exact(kind: str, tmp_path: Path) -> None:
+    """Also in the middle between two lines, with a file in between, and after more was learned than was saved."""
+    unbroken = network()
+    options: Any = {"share": 0.35, "every": 4, "rate": 0.2, "seed": 1}
+    mer = mr.PeriodicMER(unbroken, memory=memory_of(kind, tmp_path / "a"), **options)
+    train(mer, unbroken, OPTIMIZERS["AdamW"](unbroken.parameters()), batches(20))
+
+    model = network()
+    optimizer = OPTIMIZERS["AdamW"](model.parameters())
+    memory = memory_of(kind, tmp_path / "b")
+    mer, given = mr.PeriodicMER(model, memory=memory, **options), list(batches(20))
+    train(mer, model, optimizer, given[:10])
+    file = tmp_path / "state.pt"
+    torch.save({"mer": mer.state_dict(), "model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+    train(mer, model, optimizer, given[10:13])
+    if isinstance(memory, mr.DiskReservoir):
+        memory.close()
+
+    state = torch.load(file, weights_only=True)
+    model = network()
+    optimizer = OPTIMIZERS["AdamW"](model.parameters())
+    mer = mr.PeriodicMER(model, memory=memory_of(kind, tmp_path / "b"), **options)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    mer.load_state_dict(state["mer"])
+    assert mer.steps == 10
+    train(mer, model, optimizer, given[10:])
+    assert all(map(torch.equal, weights(model), weights(unbroken)))
+
+
+def test_only_what_is_trained_moves() -> None:
+    """As with adapters: the frozen part neither moves nor is copied; what is unfrozen later takes part from then on."""
+    model = network()
+    first, last = model[0], model[2]  # type: ignore[index]
+    first.requires_grad_(False)
+    mer = mr.PeriodicMER(model, memory=None, every=1, rate=0.25)
+    assert list(mer.state_dict()["before"]) == ["2.weight", "2.bias"]
+    frozen, before = first.weight.clone(), last.weight.detach().clone()
+    with torch.no_grad():
+        last.weight += 1
+        first.weight += 1  # not by training
+    mer.step()
+    torch.testing.assert_close(last.weight.detach(), before + 0.25)
+    assert torch.equal(first.weight, frozen + 1)
+    first.requires_grad_(True)
+    mer.step()
+    with torch.no_grad():
+        first.weight += 1
+    mer.step()
+    torch.testing.assert_close(first.weight.detach(), frozen + 1.25)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_the_copy_on_the_host_gives_the_same_weights(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metareplay.loops.reptile_line.LEAST_PIECE", 5)
+    models = [network(dtype), network(dtype)]
+    mers = [
+        mr.PeriodicMER(models[0], memory=None, every=1, rate=0.3, copy_on="device"),
+        mr.PeriodicMER(models[1], memory=None, every=1, rate=0.3, copy_on="host"),
+    ]
+    for _ in range(3):
+        change = torch.rand(8, 4)
+        for model, mer in zip(models, mers, strict=True):
+            with torch.no_grad():
+                model[0].weight += change.to(dtype)  # type: ignore[index]
+            mer.step()
+    assert all(map(torch.equal, weights(models[0]), weights(models[1])))
+    assert {one.dtype for one in weights(models[0])} == {dtype}
+
+
+def test_bfloat16_is_rounded_once() -> None:
+    """The line is computed in higher precision: the result is the bfloat16 number that is nearest to the true one."""
+    model = nn.Linear(64, 64, bias=False).to(torch.bfloat16)
+    before = model.weight.detach().clone()
+    mer = mr.PeriodicMER(model, memory=None, every=1, rate=0.1)
+    with torch.no_grad():
+        model.weight += torch.randn(64, 64).to(torch.bfloat16) * 0.1
+    after = model.weight.detach().clone()
+    mer.step()
+    true = before.double() + 0.1 * (after.double() - before.double())
+    assert torch.equal(model.weight.detach(), true.to(torch.bfloat16))
+
+
+@given(st.integers(1, 9), st.sampled_from([0.1, 0.2, 0.25, 1 / 3, 0.5, 0.75, 0.9]), st.integers(2, 12))
+def test_the_share_is_exact_over_time(rows: int, share: float, count: int) -> None:
+    mer = mr.PeriodicMER(nn.Linear(1, 1), memory=mr.Reservoir(5), share=share)
+    mer.mix(torch.zeros(rows, 1))
+    sizes = [len(mer.mix(torch.zeros(rows, 1))) for _ in range(count)]
+    assert sum(sizes) == int(round(rows * count / (1 - share), 6))
+    assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("kind", ["disk", "ram"])
+def test_every_kind_of_batch_comes_back_as_it_was(kind: str, tmp_path: Path) -> None:
+    x, y = torch.rand(4, 2), torch.arange(4)
+    given: list[Any] = [{"x": x, "y": y}, (x, y), [x, y], x, x.numpy()]
+    for number, batch in enumerate(given):
+        mer = mr.PeriodicMER(nn.Linear(2, 2), memory=memory_of(kind, tmp_path / str(number)), share=0.5)
+        assert mer.mix(batch) is batch  # nothing is held yet
+        mixed = mer.mix(batch)
+        assert isinstance(mixed, Tensor if isinstance(batch, np.ndarray) else type(batch))
+        parts = mixed.values() if isinstance(mixed, dict) else [mixed] if isinstance(mixed, Tensor) else mixed
+        assert [len(part) for part in parts] == [8] * len(parts)
+        if isinstance(mixed, dict):
+            assert mixed["y"][:4].equal(y)
+            torch.testing.assert_close(mixed["x"], x[mixed["y"]])  # rows stay whole
+
+
+def test_a_seed_decides_everything() -> None:
+    def replayed(seed: int) -> list[int]:
+        mer = mr.PeriodicMER(nn.Linear(1, 1), memory=mr.Reservoir(30), share=0.5, seed=seed)
+        return [int(row) for i in range(9) for row in mer.mix(torch.arange(10 * i, 10 * i + 10))]
+
+    assert replayed(0) == replayed(0)
+    assert replayed(0) != replayed(1)
+
+
+def test_bad_input_is_told_in_one_line(tmp_path: Path) -> None:
+    model, memory = nn.Linear(2, 2), mr.Reservoir(5)
+    for options, message in (
+        ({"share": 1.0}, "share=1.0: some rows of each batch must be new; use 0 <= share < 1"),
+        ({"share": -0.1}, "share=-0.1: some rows"),
+        ({"every": 0}, "every=0: a Reptile line comes after one step at least"),
+        ({"rate": 0.0}, "rate=0.0: a Reptile rate"),
+        ({"copy_on": "disk"}, "copy_on='disk': use 'device' or 'host'"),
+        ({"memory": 5}, "memory is an int: use a memory"),
+        ({"memory": None, "share": 0.5}, "share=0.5 needs rows to replay: give a memory, or share=0"),
+        ({"memory": mr.Balanced(5)}, "memory is a Balanced, which looks at labels or tasks"),
+    ):
+        with pytest.raises(InputError, match="^" + message.replace("(", r"\(")):
+            mr.PeriodicMER(**({"model": model, "memory": memory} | options))  # type: ignore[arg-type]
+    for kind in ("ram", "disk"):
+        mer = mr.PeriodicMER(model, memory=memory_of(kind, tmp_path), share=0.5)
+        with pytest.raises(InputError, match="must have one length, and these have: 0 3, 1 2"):
+            mer.mix((torch.zeros(3, 2), torch.zeros(2)))
+        mer.mix({"tokens": torch.zeros(3, 8)})
+        with pytest.raises(InputError, match=r"these rows have tokens float32 .7,.*give rows of that form"):
+            mer.mix({"tokens": torch.zeros(3, 7)})
+        assert (mer.new_rows, mer.replayed_rows) == (3, 0)
+        assert len(mer.mix({"tokens": torch.zeros(3, 8)})["tokens"]) == 6  # nothing was lost
+    with pytest.raises(InputError, match="this is no state of PeriodicMER"):
+        mer.load_state_dict({"steps": 3})
+
+
+def test_a_full_disk_changes_no_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mer = mr.PeriodicMER(nn.Linear(2, 2), memory=memory_of("disk", tmp_path), share=0.25)
+    mer.mix(torch.zeros(4, 2))
+
+    def full(*_: object) -> None:
+        raise DiskError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mr.DiskReservoir, "offer", full)
+        with pytest.raises(DiskError, match="the disk is full"):
+            mer.mix(torch.zeros(4, 2))
+    assert (mer.new_rows, mer.replayed_rows) == (4, 0)
+    assert [len(mer.mix(torch.zeros(4, 2))) for _ in range(3)] == [5, 5, 6]  # 4 + 4/3, the rest carried over
+
+
+def test_a_model_that_changed_is_told() -> None:
+    model = nn.Linear(2, 2)
+    mer = mr.PeriodicMER(model, memory=None, every=1, rate=0.5)
+    state = copy.deepcopy(mer.state_dict())
+    model.double()
+    with pytest.raises(InputError, match=r"weight is now torch.float64.*first, then give it to us"):
+        mer.step()
+    with pytest.raises(InputError, match=r"weight has shape \(2, 2\) in this state and \(3, 2\) here"):
+        mr.PeriodicMER(nn.Linear(2, 3), memory=None, rate=0.5).load_state_dict(state)
+    with pytest.raises(InputError, match="bias is in this state, but not trained here"):
+        mr.PeriodicMER(nn.Linear(2, 2, bias=False), memory=None, rate=0.5).load_state_dict(state)
+    with pytest.raises(InputError, match="saved without a memory: do the same here"):
+        mr.PeriodicMER(nn.Linear(2, 2), memory=mr.Reservoir(3), rate=0.5).load_state_dict(state)
