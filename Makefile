@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test gpu-test torture check lint types clean
+.PHONY: demo test test-all gpu-test torture check lint types clean
 
 demo: .venv/ready
 	$(BIN)/metareplay demo
 
 test: .venv/ready lint types
-	$(BIN)/pytest -n auto --dist loadgroup
+	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
+
+# Also what takes a minute each, and more examples where inputs vary.
+test-all: .venv/ready lint types
+	$(BIN)/pytest -n auto --dist loadgroup --hypothesis-profile thorough
 
 # On a machine with a GPU; any Python that has torch will do: make gpu-test PYTHON=python3
 gpu-test:

@@ -26,6 +26,7 @@ def script() -> Any:
     return module
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_it_ends_the_same() -> None:
     command = [sys.executable, str(SCRIPT), "--times", "1", "--runs", "4", "--kills", "2", "--seed", "3"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

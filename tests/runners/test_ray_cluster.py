@@ -95,6 +95,7 @@ def test_the_same_records_as_here_with_data_that_only_the_driver_has(
     assert RayCluster("nowhere:1").run(given, tmp_path) == found  # from the records, without a cluster
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("connected")
 def test_failures_of_every_kind_and_the_others_go_on(tmp_path: Path) -> None:
     given = [

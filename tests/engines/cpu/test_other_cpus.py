@@ -45,6 +45,7 @@ def run(arguments: list[str], cpu: str, features: str, cache: Path) -> subproces
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cpu", CHOSEN)
 def test_same_weights_without_avx512(cpu: str, tmp_path: Path) -> None:
     files = [str(FOLDER / "test_simd.py"), str(FOLDER / "test_against_torch.py")]
