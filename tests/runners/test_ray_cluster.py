@@ -119,24 +119,28 @@ def test_failures_of_every_kind_and_the_others_go_on(tmp_path: Path) -> None:
 
 def test_a_node_that_is_killed_takes_no_run_with_it(connected: Any, tmp_path: Path) -> None:
     given = [Small(seed=seed, trouble="slower") for seed in range(6)]
-    node, answers = connected.add_node(num_cpus=2), list[list[Any]]()
     said = list[str]()
 
     class Noting(Watcher):
         def remark(self, text: str) -> None:
             said.append(text)
 
-    def run() -> None:
-        answers.append(RayCluster().run(given, tmp_path, watcher=Noting()))
+    def run(folder: Path, answers: list[list[Any]]) -> None:
+        answers.append(RayCluster().run(given, folder, watcher=Noting()))
 
-    thread = Thread(target=run)
-    thread.start()
-    until(lambda: busy(node) and len(list(tmp_path.glob("*.json"))) > 0)
-    connected.remove_node(node, allow_graceful=False)
-    thread.join(DEADLINE)
-    assert any("its worker was lost" in text for text in said)
-    assert result(answers[0]) == result(Threads(1).run([Small(seed=seed) for seed in range(6)], tmp_path / "here"))
-    assert files(tmp_path) == [".json"] * 6
+    expected = result(Threads(1).run([Small(seed=seed) for seed in range(6)], tmp_path / "here"))
+    for attempt in range(3):  # on a busy machine the node may have just ended its work when it is killed
+        folder, node, answers = tmp_path / str(attempt), connected.add_node(num_cpus=2), list[list[Any]]()
+        thread = Thread(target=run, args=(folder, answers))
+        thread.start()
+        until(lambda node=node, folder=folder: busy(node) and len(list(folder.glob("*.json"))) > 0)  # type: ignore[misc]
+        connected.remove_node(node, allow_graceful=False)
+        thread.join(DEADLINE)
+        assert result(answers[0]) == expected
+        assert files(folder) == [".json"] * 6
+        if any("its worker was lost" in text for text in said):
+            return
+    pytest.fail("no worker was ever lost")
 
 
 def busy(node: Any) -> bool:

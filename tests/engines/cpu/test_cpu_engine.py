@@ -16,6 +16,7 @@ from metareplay._core.numba_private import source_stamp
 from metareplay._core.table import Table, TensorStorage
 from metareplay.engines.cpu import groups, layout, optimizer_steps, steps
 from metareplay.engines.cpu.layer_engine import LayerEngine
+from metareplay.engines.cpu.traced_engine import TracedEngine
 from metareplay.learners import gem
 from metareplay.learners.gem import project
 
@@ -178,7 +179,9 @@ def test_parameters_in_another_order_have_the_other_kernel() -> None:
     del layer.weight
     layer.weight = weight  # now the bias comes first
     assert [name for name, _ in layer.named_parameters()] == ["bias", "weight"]
-    assert isinstance(mr.Online(layer).chosen_engine, LayerEngine)
+    engine = mr.Online(layer).chosen_engine
+    assert isinstance(engine, TracedEngine)
+    assert isinstance(engine.current, LayerEngine)
 
 
 def test_losses_that_do_not_go_with_their_targets_are_left_to_torch() -> None:
