@@ -48,8 +48,17 @@ def lm(
     if place == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda: torch sees no GPU here; use --device cpu")
     place = ("cuda" if torch.cuda.is_available() else "cpu") if place == "auto" else place
-    options = {"context": context, "steps": steps, "rows": rows, "lr": lr, "every": every, "rate": rate}
-    settings = LmSettings(size=model, capacity=memory, test_rows=test_rows, **options)  # type: ignore[arg-type]
+    settings = LmSettings(
+        size=model,
+        context=context,
+        steps=steps,
+        rows=rows,
+        lr=lr,
+        every=every,
+        rate=rate,
+        capacity=memory,
+        test_rows=test_rows,
+    )
     languages = read_languages(folders, context + 1) if folders else made_up()
     found = list[LmRecord]()
     with asked_to_stop() as asked, aside.status("training") as status:
