@@ -64,6 +64,7 @@ def plot_losses(records: Sequence[LmRecord], path: Path) -> None:
         _draw_arms(one, records, [[at[number] for at in record.losses] for record in records])
         _mark(one, switches)
         one.set_title(language, fontsize=10)
+        one.tick_params(labelbottom=number + columns >= len(languages))  # also above an empty place
     for one in axes[len(languages) :]:
         one.set_visible(False)
     figure.supxlabel("optimizer step", fontsize=10)
