@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 
+pytestmark = pytest.mark.xdist_group("torchrun")  # so that torchrun is started by one worker only
+
 
 def torchrun(work: str, folder: Path) -> tuple[subprocess.CompletedProcess[str], list[Any]]:
     """Let two ranks do some work; return what became of the processes, and what each rank found."""
@@ -44,7 +46,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return Runs(first, killed.stderr, again)
 
 
-@pytest.mark.xdist_group("torchrun")
 def test_all_ranks_have_the_same_weights(runs: Runs) -> None:
     one, other = runs.first
     assert one["unbroken"] == other["unbroken"]
@@ -52,14 +53,12 @@ def test_all_ranks_have_the_same_weights(runs: Runs) -> None:
     assert one["shards"] == other["shards"]
 
 
-@pytest.mark.xdist_group("torchrun")
 def test_a_training_that_was_stopped_goes_on_exactly(runs: Runs) -> None:
     for before, after in zip(runs.first, runs.again, strict=True):
         assert after["stopped"] == before["unbroken"]
         assert after["shards"] == before["shards"]
 
 
-@pytest.mark.xdist_group("torchrun")
 def test_a_loader_that_ends_early_stops_nobody(runs: Runs) -> None:
     one, other = (found["uneven"] for found in runs.first)
     assert one["weights"] == other["weights"]
@@ -67,7 +66,6 @@ def test_a_loader_that_ends_early_stops_nobody(runs: Runs) -> None:
     assert one["message"].startswith(told)
 
 
-@pytest.mark.xdist_group("torchrun")
 def test_a_killed_rank_is_named_and_training_goes_on_from_the_last_checkpoint(runs: Runs) -> None:
     """One rank had written its part of a checkpoint, and the other one was killed while it wrote."""
     told = "rank 0 of 2 is at step 30, and another rank has stopped or does not answer: look for its message, then"
