@@ -19,7 +19,7 @@ def torchrun(work: str, folder: Path) -> tuple[subprocess.CompletedProcess[str],
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     paths = os.pathsep.join(map(str, (ROOT, ROOT / "examples")))
     done = subprocess.run(
-        [*command, "--monitor-interval", "3", str(Path(__file__).with_name("torchrun_work.py")), work, str(folder)],
+        [*command, str(Path(__file__).with_name("torchrun_work.py")), work, str(folder)],
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -93,6 +93,7 @@ def again(folder: Path, rank: int) -> Any:
 
 if __name__ == "__main__":
     work, place = sys.argv[1], Path(sys.argv[2])
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever outlives another rank says so before torchrun ends it
     distributed.init_process_group("gloo", timeout=timedelta(seconds=60))
     number, found = distributed.get_rank(), {}
     for name, value in {"first": first, "again": again}[work](place, number):
