@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
@@ -117,7 +119,7 @@ def test_bad_input_is_told_in_one_line() -> None:
         mer.alignment(batch, 3)  # type: ignore[arg-type]
 
 
-def test_under_ddp_the_module_inside_is_measured(tmp_path: Path) -> None:
+def test_wrapped_models_are_measured_inside_or_refused(tmp_path: Path) -> None:
     """DDP counts backward passes, so calling the wrapped model would break the next step: this is told at once."""
     distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
     try:
@@ -129,5 +131,9 @@ def test_under_ddp_the_module_inside_is_measured(tmp_path: Path) -> None:
             gradient_alignment(model, lambda rows: model(rows).square().mean(), rows, rows)
         for _ in range(2):
             model(rows).square().mean().backward()
+        sharded = nn.Linear(4, 3)
+        fully_shard(sharded, mesh=init_device_mesh("cpu", (1,)))
+        with pytest.raises(InputError, match=r"the weights are sharded, .*: use DDP, or one process"):
+            gradient_alignment(sharded, lambda rows: sharded(rows).square().mean(), rows, rows)
     finally:
         distributed.destroy_process_group()
