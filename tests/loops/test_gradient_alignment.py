@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
@@ -121,6 +119,9 @@ def test_bad_input_is_told_in_one_line() -> None:
 
 def test_wrapped_models_are_measured_inside_or_refused(tmp_path: Path) -> None:
     """DDP counts backward passes, so calling the wrapped model would break the next step: this is told at once."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
     distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
     try:
         model = DistributedDataParallel(nn.Linear(4, 3))

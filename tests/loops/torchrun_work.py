@@ -11,8 +11,6 @@ from typing import Any
 import several_ranks
 import torch
 from torch import distributed, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
@@ -42,6 +40,9 @@ def uneven(folder: Path, rank: int) -> Any:
 
 def sharded(folder: Path, rank: int, stop: int, checkpoint: Path) -> Any:
     """Train a model that FSDP2 has sharded, with a memory; go on from a checkpoint, or write one in the end."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     fully_shard(model, mesh=init_device_mesh("cpu", (distributed.get_world_size(),)))
