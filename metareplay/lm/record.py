@@ -25,8 +25,12 @@ class LmRecord:
         ends: Which of the moments are the ends of the languages.
         parameters: How many parameters the model has.
         seconds: How long training took, without measuring.
-        mer_seconds: How much of it was spent in `mix` and `step`, by the clock of the host.
+        mer_seconds: How much of it was spent in `mix` and `step`; each call counts with the time of the host or of the
+            device, whichever was longer.
         device: What it ran on.
+        alignment: For each moment, the `dot` product and the `cosine` of the gradients of the new and the replayed rows
+            in the last batch before it, at the weights before that batch was learned (`loops.gradient_alignment`);
+            None in place of a number if the batch had no replayed rows, and altogether if this was not measured.
     """
 
     arm: str
@@ -39,6 +43,7 @@ class LmRecord:
     seconds: float
     mer_seconds: float
     device: str
+    alignment: dict[str, list[float | None]] | None = None
 
     @property
     def final(self) -> float:
@@ -56,13 +61,23 @@ class LmRecord:
         rises = [self.losses[-1][i] - self.losses[end][i] for i, end in enumerate(self.ends[:-1])]
         return float(np.mean(rises)) if rises else None
 
+    @property
+    def cosine(self) -> float | None:
+        """The mean cosine of the gradients of new and replayed rows; None if it was not measured."""
+        found = [value for value in (self.alignment or {}).get("cosine", []) if value is not None]
+        return float(np.mean(found)) if found else None
+
+    def plain(self) -> dict[str, Any]:
+        """Return the record as plain JSON values, without `alignment` if it was not measured."""
+        return {name: value for name, value in asdict(self).items() if name != "alignment" or value is not None}
+
     def save(self, path: Path) -> None:
         """Write the record as JSON, whole or not at all.
 
         Args:
             path: The file.
         """
-        write_text(path, json.dumps(asdict(self), indent=1) + "\n")
+        write_text(path, json.dumps(self.plain(), indent=1) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> "LmRecord":

@@ -19,6 +19,14 @@ def test_a_table_a_picture_and_the_same_again(call: Call) -> None:
     document = json.loads(call(*SMALL, "--arms", "sequential,mer-0.5", "--json").out)
     assert [record["arm"] for record in document["records"]] == ["sequential", "mer-0.5"]
     assert len(document["records"][0]["losses"]) == 16
+    assert not Path("runs/lm/alignment.png").exists()
+
+
+def test_gradients_are_compared_on_request(call: Call) -> None:
+    answer = call(*SMALL, "--arms", "sequential,mer-0.5", "--alignment")
+    assert answer.code == 0
+    assert "cosine" in answer.out
+    assert Path("runs/lm/alignment.png").exists()
 
 
 @pytest.mark.parametrize(
