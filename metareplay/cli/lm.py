@@ -1,5 +1,6 @@
 """The command `lm`: pre-train a small language model on one language after the other, with and without MER."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from metareplay._core.checks import check_count, choice
 from metareplay.cli.console import aside, draw, print_json, print_table, remark
 from metareplay.cli.stopping import asked_to_stop
 from metareplay.errors import InputError
-from metareplay.lm import ARMS, SIZES, LmRecord, LmSettings, made_up, read_languages, train
+from metareplay.lm import ARMS, SIZES, LmRecord, LmSettings, made_up, read_languages, read_records, train
 from metareplay.lm.report import plot_alignment, plot_losses, table
 
 MINI = LmSettings()
@@ -41,9 +42,15 @@ def lm(
         bool, typer.Option("--alignment", help="Compare gradients of new and replayed rows; draw a picture.")
     ] = False,
     out: Annotated[Path, typer.Option(help="Where records, checkpoints and pictures are kept.")] = Path("runs/lm"),
+    only_records: Annotated[
+        bool, typer.Option("--only-records", help="Train nothing: show what is in --out already; no text is needed.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Pre-train a small Llama-like model on one language after the other, byte by byte, with and without MER."""
+    if only_records:
+        _show(read_records(out), out, as_json)
+        return
     wanted = [ARMS[choice("--arms", name.strip(), list(ARMS))] for name in arms.split(",")]
     model = SIZES[choice("--size", size, list(SIZES))]
     check_count("--seeds", seeds, "there is one seed at least")
@@ -87,6 +94,11 @@ def lm(
     if asked.is_set():
         remark("metareplay: stopped; give the same command again to continue")
         raise typer.Exit(130)
+    _show(found, out, as_json)
+
+
+def _show(found: Sequence[LmRecord], out: Path, as_json: bool) -> None:
+    """Show records as a table and as pictures, or print them."""
     if as_json:
         print_json({"records": [record.plain() for record in found]})
         return

@@ -47,7 +47,8 @@ def plot_losses(records: Sequence[LmRecord], path: Path) -> None:
     """Draw the loss on every language over time, one panel per language: the mean over seeds, and all between them.
 
     A panel is grey while its language was learned, and has dotted lines where another one began. Colours tell the share
-    of replayed rows; arms with a Reptile line are drawn solid, those without it dashed.
+    of replayed rows; arms with a Reptile line are drawn solid, those without it dashed. Losses are on a logarithmic
+    scale that has room for all that comes after a language was learned; what came before may be above it.
 
     Args:
         records: Records of the same languages.
@@ -67,6 +68,14 @@ def plot_losses(records: Sequence[LmRecord], path: Path) -> None:
         one.tick_params(labelbottom=number + columns >= len(languages))  # also above an empty place
     for one in axes[len(languages) :]:
         one.set_visible(False)
+    later = [at[i] for record in records for i, end in enumerate(record.ends) for at in record.losses[end:]]
+    axes[0].set_yscale("log")
+    low, high = 0.93 * min(later), 1.08 * max(later)
+    steps = [digit * 10.0**power for power in range(-9, 10) for digit in (1, 1.5, 2, 3, 5, 7)]
+    marks = [one for one in steps if low <= one <= high]
+    axes[0].set_yticks(marks, [f"{one:g}" for one in marks])
+    axes[0].set_yticks([], minor=True)
+    axes[0].set_ylim(low, high)
     figure.supxlabel("optimizer step", fontsize=10)
     figure.supylabel("loss on text not learned, nats per byte", fontsize=10)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8, frameon=False)

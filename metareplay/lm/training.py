@@ -16,6 +16,7 @@ from torch import Tensor
 from metareplay._core.checks import check_count, check_rate
 from metareplay._core.files import write_atomically
 from metareplay.errors import InputError
+from metareplay.experiments.record import now, versions
 from metareplay.lm.arms import Arm
 from metareplay.lm.llama import SIZES, Llama, Size
 from metareplay.lm.record import LmRecord
@@ -257,4 +258,6 @@ class _Training:
             mer_seconds=self.watch.mer_seconds,
             device=torch.cuda.get_device_name() if is_gpu else "cpu",
             alignment=self.alignment,
+            versions=versions(),
+            date=now(),
         )
