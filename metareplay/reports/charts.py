@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metareplay._core.palette import colour_of
+from metareplay.experiments.metrics import needed
 
 Plain = int | float | None
 Matrix = NDArray[np.float64]
@@ -74,7 +75,6 @@ class Heat(Chart):
         x: The title of the horizontal axis, which counts from 0.
         y: The title of the vertical axis, which counts from 1.
         values: The numbers in percent, one row per place on the horizontal axis; NaN where nothing was measured.
-        every: Which of the original rows are kept, one out of so many.
     """
 
     title: str
@@ -82,12 +82,41 @@ class Heat(Chart):
     x: str
     y: str
     values: Matrix
-    every: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything that is needed to draw the chart, as plain JSON values.
+
+        If only what the metrics need was measured, it is written as four rows: the first one, each task just before and
+        just after it was learned, and the last one.
+        """
+        words = {"kind": "heat", "title": self.title, "told": self.told, "x": self.x, "y": self.y}
+        values = self.values
+        if np.isnan(values[~needed(values.shape[1])]).all():
+            ends = [values[0], np.diag(values[:-1]), np.diag(values[1:]), values[-1]]
+            return words | {"ends": [all_rounded(row.tolist(), 1) for row in ends]}
+        return words | {"rows": [all_rounded(row, 1) for row in values.tolist()]}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OverTime(Chart):
+    """Show the columns of the heat map that comes before it as lines.
+
+    Args:
+        title: The title.
+        told: What it shows, in a sentence or two, for readers who do not see it.
+        x: The title of the horizontal axis.
+        y: The title of the vertical axis.
+    """
+
+    title: str
+    told: str
+    x: str
+    y: str
 
     def to_json(self) -> dict[str, Any]:
         """Return everything that is needed to draw the chart, as plain JSON values."""
-        rows = [all_rounded(row, 1) for row in self.values.tolist()]
-        return {"kind": "heat", "title": self.title, "told": self.told, "x": self.x, "y": self.y, "rows": rows}
+        return {"kind": "over time", "title": self.title, "told": self.told, "x": self.x, "y": self.y}
 
 
 @final
@@ -183,7 +212,7 @@ class Lines(Chart):
     def to_json(self) -> dict[str, Any]:
         """Return everything that is needed to draw the chart, as plain JSON values."""
         words = {"kind": "lines", "title": self.title, "told": self.told, "x": self.x, "y": self.y}
-        more = {"marks": list(self.marks)} if self.marks else {}
+        more: dict[str, Any] = {"marks": list(self.marks)} if self.marks else {}
         more |= {"zero": True} if self.from_zero else {}
         return words | {"panels": [panel.to_json() for panel in self.panels]} | more
 
@@ -252,6 +281,7 @@ class Parallel(Chart):
         fields: The names of the axes but the last.
         measure: The name of the last axis.
         rows: The value of each field and the measured number, for each setting.
+        low_is_good: Whether a small number is better than a large one.
     """
 
     title: str
@@ -259,9 +289,10 @@ class Parallel(Chart):
     fields: Sequence[str]
     measure: str
     rows: Sequence[tuple[Sequence[Any], float | None]]
+    low_is_good: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return everything that is needed to draw the chart, as plain JSON values."""
         rows = [[*values, rounded(score, 4)] for values, score in self.rows]
-        words = {"kind": "parallel", "title": self.title, "told": self.told}
+        words = {"kind": "parallel", "title": self.title, "told": self.told, "low": self.low_is_good}
         return words | {"fields": list(self.fields), "measure": self.measure, "rows": rows}

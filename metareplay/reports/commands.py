@@ -46,7 +46,9 @@ def _candidates(record: Record | PrequentialRecord) -> Iterator[tuple[Experiment
     sizes = {name: record.stream.get(name) for name in SIZES}
     images = record.stream.get("images")
     pictures = {"images": images} if images in IMAGES_BY_NAME and images != "mnist" else {}
-    own = {name: record.stream[name] for name in OMNIGLOT if name in record.stream} if stream == "omniglot" else {}
+    own: dict[str, Any] = (
+        {name: record.stream[name] for name in OMNIGLOT if name in record.stream} if stream == "omniglot" else {}
+    )
     norms = ("group", "batch", None) if stream == "omniglot" else ("group",)
     inits = ("torch", "glorot") if stream == "omniglot" else ("torch",)
     measured, flags = _measured(record)
@@ -64,7 +66,7 @@ def _candidates(record: Record | PrequentialRecord) -> Iterator[tuple[Experiment
             **pictures,
             **measured,
         )
-        typed = {**memory, **sizes, **pictures, **own, **network, **given}
+        typed: dict[str, Any] = {**memory, **sizes, **pictures, **own, **network, **given}
         words = ["metareplay", "run", learner, stream, *words_for(typed)]
         engine = str(record.settings.get("engine", "auto"))
         yield experiment, [*words, *(["--engine", engine] if engine != "auto" else []), *flags]

@@ -31,7 +31,7 @@ def game_command(records: Sequence[GameRecord]) -> str | None:
     placed |= {"order": told.get("order"), "task": told.get("task"), "frames": told.get("frames_per_task")}
     placed |= {name: exam.get(name) for name in ("every", "episodes", "cap")}
     placed = {name: value for name, value in placed.items() if value is not None}
-    looks = {name: told[name] for name in ("size", "screen") if name in told}
+    looks: dict[str, Any] = {name: told[name] for name in ("size", "screen") if name in told}
     seen = told.get("observation", "pixels")
     try:
         known = settings(agent, game, seen, known_kind)

@@ -13,7 +13,17 @@ from metareplay.reports.charts import Chart, Dot, Dots, Line, Lines, Panel
 from metareplay.reports.family import Family, Group, Tried
 from metareplay.reports.game_commands import game_command
 from metareplay.reports.tables import Cell, Column, Table
-from metareplay.reports.words import all_of, identity, memory_of, options, shown_name, told, versions_of, without
+from metareplay.reports.words import (
+    all_of,
+    distinct,
+    identity,
+    memory_of,
+    options,
+    shown_name,
+    told,
+    versions_of,
+    without,
+)
 from metareplay.rl.game_record import GameRecord
 
 MOST: Final = 40  # settings in one chart
@@ -67,12 +77,12 @@ class Games(Family[GameRecord]):
 
     def label(self, group: Group[GameRecord]) -> str:
         """Return agent, memory and game."""
-        return f"{_agent(group)}, {_game(group.first)}"
+        return f"{_game(group.first)}: {_agent(group)}"
 
     def table(self, groups: Sequence[Group[GameRecord]]) -> Table:
         """Return one row per setting."""
-        columns = [Column("agent"), Column("game"), Column("memory", True), Column("settings"), Column("seeds", True)]
-        columns += [*SCORES, Column("time", True, "mean time of playing and learning")]
+        columns = [Column("agent"), Column("game"), Column("memory", True), *SCORES, Column("seeds", True)]
+        columns += [Column("time", True, "mean time of playing and learning"), Column("settings")]
         rows = []
         for group in groups:
             first = group.first
@@ -82,10 +92,10 @@ class Games(Family[GameRecord]):
                     Cell(self.learner(group)),
                     Cell(_game(first), note=f"{first.game.get('total_frames', '?')} frames"),
                     Cell.of_memory(capacity, kind),
-                    Cell(told(options(first.settings))),
-                    Cell.of_count(len(group.records)),
                     *_scores(group.records),
+                    Cell.of_count(len(group.records)),
                     Cell.of_seconds([float(record.seconds.get("learn", 0)) for record in group.records]),
+                    Cell(told(options(first.settings))),
                 ]
             )
         return Table(columns, rows)
@@ -112,7 +122,7 @@ class Games(Family[GameRecord]):
         """Return settings, versions and dates."""
         first = group.first
         return {
-            "Agent": f"{self.learner(group)}: {told(without(first.settings, 'seed', 'memory'))}",
+            "Agent": f"{self.learner(group)}: {told(options(first.settings))}",
             "Memory": told(first.settings.get("memory") or {}),
             "Game": told(without(first.game, "game_seed")),
             "Model": str(first.model),
@@ -164,14 +174,13 @@ class Games(Family[GameRecord]):
             if len(found) < 2:
                 continue
             best = sorted(found, key=lambda group: -fmean(record.final_mean for record in group.records))[:MOST]
-            names = [_agent(group) for group in best]
+            names = distinct([_agent(group) for group in best], [options(group.first.settings) for group in best])
             rows = []
             for group, name in zip(best, names, strict=True):
                 values = [record.final_mean for record in group.records]
-                more = "" if names.count(name) == 1 else f" ({told(_varied(group, best))})"
                 spread = deviation(values)
                 learner = self.learner(group)
-                rows.append(Dot(name=name + more, learner=learner, mean=fmean(values), spread=spread, group=group.name))
+                rows.append(Dot(name=name, learner=learner, mean=fmean(values), spread=spread, group=group.name))
             some = f"the best {MOST} of {len(found)}" if len(found) > MOST else f"all {len(found)}"
             charts.append(
                 Dots(
@@ -215,16 +224,6 @@ def _game(record: GameRecord) -> str:
 def _agent(group: Group[GameRecord]) -> str:
     _, kind = memory_of(group.first.settings)
     return f"{shown_name(group.first.learner)}{f', {kind}' if kind else ''}"
-
-
-def _varied(group: Group[GameRecord], others: Sequence[Group[GameRecord]]) -> dict[str, Any]:
-    """Return the options of a group that not all groups of its agent share."""
-    alike = [options(one.first.settings) for one in others if one.first.learner == group.first.learner]
-    return {
-        name: value
-        for name, value in options(group.first.settings).items()
-        if any(one.get(name) != value for one in alike)
-    }
 
 
 def _scores(records: Sequence[GameRecord]) -> list[Cell]:

@@ -63,21 +63,21 @@ class Languages(Family[LmRecord]):
 
     def label(self, group: Group[LmRecord]) -> str:
         """Return the arm and the languages."""
-        return f"{group.first.arm}, {' '.join(map(str, group.first.languages))}"
+        return f"{' '.join(map(str, group.first.languages))}: {group.first.arm}"
 
     def table(self, groups: Sequence[Group[LmRecord]]) -> Table:
         """Return one row per arm."""
-        columns = [Column("arm"), Column("languages"), Column("settings"), Column("seeds", True), *LOSSES]
-        columns += [Column("parameters", True), Column("time", True)]
+        columns = [Column("arm"), Column("languages"), *LOSSES, Column("seeds", True), Column("parameters", True)]
+        columns += [Column("time", True), Column("settings")]
         rows = [
             [
                 Cell(str(group.first.arm)),
                 Cell(", ".join(map(str, group.first.languages))),
-                Cell(told(_numbers(group.first))),
-                Cell.of_count(len(group.records)),
                 *_losses(group.records),
+                Cell.of_count(len(group.records)),
                 Cell.of_count(group.first.parameters),
                 Cell.of_seconds([record.seconds for record in group.records]),
+                Cell(told(_numbers(group.first))),
             ]
             for group in groups
         ]

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -18,8 +19,9 @@ from metareplay.reports.published import bare_setting, published_numbers
 from metareplay.reports.reading import FAMILIES, Found, names_of, read
 from metareplay.reports.sweep_files import SweepFile, compared
 from metareplay.reports.tables import Cell, Column, Table
-from metareplay.reports.words import told
+from metareplay.reports.words import shown_name, told
 
+MOST_CELLS: Final = 600_000  # of heat maps in one page, which take about 3 MB
 MISSING: Final = "a report needs plotly and Jinja2: pip install 'metareplay[report]'"
 
 
@@ -123,6 +125,7 @@ class _Content:
                 "seeds": as_json(family.seeds(group)),
                 "charts": [chart.to_json() for chart in family.charts(group)],
             }
+        _make_room([chart for one in self.details.values() for chart in one["charts"]])
         return {
             "name": family.name,
             "title": family.title,
@@ -157,8 +160,9 @@ def _groups(family: Family[Any], records: dict[str, Any]) -> list[Group[Any]]:
     for record in records.values():
         settings.setdefault(family.setting(record), []).append(record)
     groups = [Group("", sorted(some, key=family.seed)) for some in settings.values()]
-    groups.sort(key=family.label)
-    printed = published_numbers() if any(isinstance(group.first, Record) for group in groups) else {}
+    groups.sort(key=lambda group: _in_order(family.label(group)))
+    runs = [group.first for group in groups if isinstance(group.first, Record)]
+    printed = published_numbers({(shown_name(str(run.stream.get("stream"))), run.stream.get("tasks")) for run in runs})
     return [
         replace(
             group,
@@ -167,6 +171,11 @@ def _groups(family: Family[Any], records: dict[str, Any]) -> list[Group[Any]]:
         )
         for number, group in enumerate(groups, 1)
     ]
+
+
+def _in_order(label: str) -> list[tuple[int, str]]:
+    """Return what labels are sorted by, so that 500 comes before 5120."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", label)]
 
 
 def as_json(table: Table) -> dict[str, Any]:
@@ -178,6 +187,17 @@ def as_json(table: Table) -> dict[str, Any]:
     columns = [[one.head, one.is_number, one.about] for one in table.columns]
     rows = [[_short(cell) for cell in row] for row in table.rows]
     return {"columns": columns, "rows": rows}
+
+
+def _make_room(charts: Sequence[dict[str, Any]]) -> None:
+    """Leave rows of heat maps out if there are too many of them for one page."""
+    heats = [chart for chart in charts if "rows" in chart and chart["kind"] == "heat" and "at" not in chart]
+    every = -(-sum(len(chart["rows"]) * len(chart["rows"][0]) for chart in heats) // MOST_CELLS)
+    for chart in heats if every > 1 else ():
+        last = len(chart["rows"]) - 1
+        chart["at"] = sorted({*range(0, last, every), last})
+        chart["rows"] = [chart["rows"][row] for row in chart["at"]]
+        chart["told"] += f" One row out of {every} is shown, to keep the page small."
 
 
 def _short(cell: Cell) -> Any:

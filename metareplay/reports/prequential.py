@@ -70,18 +70,12 @@ class Prequentials(Family[PrequentialRecord]):
     def label(self, group: Group[PrequentialRecord]) -> str:
         """Return learner, memory and stream."""
         capacity, _ = memory_of(group.first.settings)
-        return f"{self.learner(group)}{'' if capacity is None else f' {capacity}'}, {_stream(group.first)}, prequential"
+        return f"{_stream(group.first)}: {self.learner(group)}{'' if capacity is None else f' {capacity}'}"
 
     def table(self, groups: Sequence[Group[PrequentialRecord]]) -> Table:
         """Return one row per setting."""
-        columns = [
-            Column("learner"),
-            Column("stream"),
-            Column("memory", True),
-            Column("settings"),
-            Column("seeds", True),
-        ]
-        columns += [*SCORES.values(), Column("time", True)]
+        columns = [Column("learner"), Column("stream"), Column("memory", True), *SCORES.values()]
+        columns += [Column("seeds", True), Column("time", True), Column("settings")]
         rows = []
         for group in groups:
             capacity, kind = memory_of(group.first.settings)
@@ -90,10 +84,10 @@ class Prequentials(Family[PrequentialRecord]):
                     Cell(self.learner(group)),
                     Cell(_stream(group.first), note=f"{group.first.examples} examples"),
                     Cell.of_memory(capacity, kind),
-                    Cell(told(options(group.first.settings))),
-                    Cell.of_count(len(group.records)),
                     *(_cell(name, group.records) for name in SCORES),
+                    Cell.of_count(len(group.records)),
                     Cell.of_seconds([sum(record.seconds.values()) for record in group.records]),
+                    Cell(told(options(group.first.settings))),
                 ]
             )
         return Table(columns, rows).without_empty_columns()
@@ -117,7 +111,7 @@ class Prequentials(Family[PrequentialRecord]):
         """Return settings, versions and dates."""
         first = group.first
         return {
-            "Learner": f"{self.learner(group)}: {told(without(first.settings, 'seed', 'memory'))}",
+            "Learner": f"{self.learner(group)}: {told(options(first.settings))}",
             "Memory": told(first.settings.get("memory") or {}),
             "Stream": f"{_stream(first)}: {told(without(first.stream, 'stream', 'seed'))}",
             "Scores": told(vars(first.scored)),

@@ -120,14 +120,33 @@
   });
   const columnsOf = (heads) => heads.map((head, i) => [head, i > 0 || heads.length > 3, ""]);
 
+  // four rows that were measured, as a matrix: before all tasks, just before and just after each, and at the end
+  const matrixOf = ([first, before, after, last]) => {
+    const rows = Array.from({ length: first.length + 1 }, () => first.map(() => null));
+    before.forEach((value, i) => { rows[i][i] = value; });
+    after.forEach((value, i) => { rows[i + 1][i] = value; });
+    rows[0] = first;
+    rows[first.length] = last;
+    return rows;
+  };
+  const placesOf = (chart) => chart.at || chart.rows.map((_, i) => i);
+  const complete = (charts) => charts.map((chart, i) => {
+    if (chart.ends) return { ...chart, rows: matrixOf(chart.ends) };
+    if (chart.kind !== "over time") return chart;
+    const before = charts[i - 1];
+    const lines = before.rows[0].map((_, task) => ({ name: `task ${task + 1}`, y: before.rows.map((row) => row[task]) }));
+    return { ...chart, kind: "lines", panels: [{ x: placesOf(before), lines }] };
+  });
+
   const heat = {
-    height: (chart) => Math.min(460, 110 + 26 * Math.max(5, chart.rows[0].length)),
+    height: (chart) => Math.min(460, 110 + 26 * Math.max(5, (chart.rows || chart.ends)[0].length)),
     draw: (chart) => {
+      const at = placesOf(chart);
       const tasks = chart.rows[0].length;
       const z = chart.rows[0].map((_, task) => chart.rows.map((row) => row[task]));
       const corners = Array.from({ length: tasks + 1 }, (_, i) => [i + 0.5, i + 0.5]).flat();
       const cells = {
-        type: "heatmap", z, x: chart.rows.map((_, i) => i), y: chart.rows[0].map((_, i) => i + 1), zmin: 0, zmax: 100,
+        type: "heatmap", z, x: at, y: chart.rows[0].map((_, i) => i + 1), zmin: 0, zmax: 100,
         colorscale: "Viridis", hoverongaps: false, colorbar: { title: { text: "%" }, thickness: 12, outlinewidth: 0 },
         hovertemplate: `${plain(chart.x)} %{x}<br>${plain(chart.y)} %{y}<br><b>%{z:.1f} %</b><extra></extra>`,
         texttemplate: tasks <= 10 ? "%{z:.0f}" : "", textfont: { size: 10 },
@@ -143,7 +162,7 @@
     },
     table: (chart) => ({
       columns: columnsOf([chart.x, ...chart.rows[0].map((_, i) => `${chart.y} ${i + 1}`)]).map((one) => [one[0], true, ""]),
-      rows: chart.rows.map((row, i) => [[String(i), i], ...row.map((value) => [number(value), value])]),
+      rows: chart.rows.map((row, i) => [[String(placesOf(chart)[i]), placesOf(chart)[i]], ...row.map((value) => [number(value), value])]),
     }),
   };
 
@@ -282,16 +301,13 @@
       const names = [...chart.fields, chart.measure];
       const scales = names.map((_, i) => scale(chart.rows.map((row) => row[i])));
       const scores = chart.rows.map((row) => row[names.length - 1]);
-      const known = scores.filter((score) => score !== null);
-      const [low, high] = [Math.min(...known), Math.max(...known)];
-      const share = (score) => (high > low ? (score - low) / (high - low) : 1);
       const order = scores.map((score, i) => [score, i]).filter(([score]) => score !== null).sort((a, b) => a[0] - b[0]);
       const bins = new Map();
-      for (const [score, i] of order) {
-        const bin = Math.round(share(score) * 11);
+      order.forEach(([, i], rank) => { // coloured by rank, as most settings of a sweep are close to each other
+        const bin = Math.floor(11.99 * (chart.low ? 1 - rank / order.length : rank / order.length));
         if (!bins.has(bin)) bins.set(bin, []);
         bins.get(bin).push(i);
-      }
+      });
       const traces = [...bins].map(([bin, rows]) => {
         const trace = { x: [], y: [], text: [], mode: "lines", line: { color: ramp(bin / 11), width: 1.4 }, opacity: 0.8 };
         for (const i of rows) {
@@ -337,11 +353,21 @@
     figure.dataset.drawn = "yes";
     drawn.add(figure);
   };
-  const loaded = new Promise((done) => addEventListener("load", done));
+  // the plotting library is large, so it is started with the first chart
+  let library = null;
+  const started = () => {
+    library ??= new Promise((done) => {
+      requestAnimationFrame(() => setTimeout(() => {
+        document.head.append(make("script", { textContent: document.getElementById("library").textContent }));
+        done();
+      }));
+    });
+    return library;
+  };
   const watcher = new IntersectionObserver((entries) => {
     for (const entry of entries.filter((one) => one.isIntersecting)) {
       watcher.unobserve(entry.target);
-      loaded.then(() => draw(entry.target));
+      started().then(() => draw(entry.target));
     }
   }, { rootMargin: "300px" });
 
@@ -371,7 +397,7 @@
   const fill = (details) => {
     const found = data.details[details.id];
     if (!found || details.children.length > 1) return;
-    if (found.charts.length) details.append(make("div", { className: "charts" }, ...found.charts.map(figureOf)));
+    if (found.charts.length) details.append(make("div", { className: "charts" }, ...complete(found.charts).map(figureOf)));
     const label = details.querySelector("summary").firstChild.textContent;
     if (found.table) details.append(tableOf(found.table, `Settings: ${label}`));
     if (found.command) {
@@ -411,6 +437,7 @@
   });
   media.addEventListener("change", redraw);
   addEventListener("beforeprint", () => {
+    if (!window.Plotly) return;
     printing = true;
     for (const figure of document.querySelectorAll("main > section > figure, details[open] > .charts > figure")) draw(figure);
   });

@@ -10,12 +10,22 @@ import numpy as np
 from metareplay._core.text import deviation, duration
 from metareplay.experiments.base import kind_of
 from metareplay.experiments.record import Record
-from metareplay.reports.charts import Chart, Dot, Dots, Heat, Line, Lines, Matrix, Panel
+from metareplay.reports.charts import Chart, Dot, Dots, Heat, Line, Lines, Matrix, OverTime, Panel
 from metareplay.reports.commands import run_command
 from metareplay.reports.family import Family, Group, Tried
 from metareplay.reports.published import bare_setting
 from metareplay.reports.tables import Cell, Column, Table
-from metareplay.reports.words import all_of, identity, memory_of, options, shown_name, told, versions_of, without
+from metareplay.reports.words import (
+    all_of,
+    distinct,
+    identity,
+    memory_of,
+    options,
+    shown_name,
+    told,
+    versions_of,
+    without,
+)
 
 METRICS: Final = {
     "ra": Column("RA", True, "retained accuracy: mean over tasks at the end, in percent"),
@@ -40,7 +50,8 @@ class Streams(Family[Record]):
     about = (
         "Mean and standard deviation over seeds. RA, retained accuracy: over all tasks at the end. LA, learning "
         "accuracy: each task just after it was learned. BTI: the change from then to the end, so forgetting is "
-        "negative. FTI: what earlier tasks gave a task before it was learned. All in percent."
+        "negative. FTI: what earlier tasks gave a task before it was learned. All in percent; the paper's "
+        "numbers are in brackets."
     )
 
     def read(self, parts: dict[str, Any]) -> Record | None:
@@ -75,12 +86,12 @@ class Streams(Family[Record]):
 
     def label(self, group: Group[Record]) -> str:
         """Return learner, memory and stream."""
-        return f"{_learner(group)}, {_stream(group.first)}{_measured(group.first)}"
+        return f"{_stream(group.first)}: {_learner(group)}{_measured(group.first)}"
 
     def table(self, groups: Sequence[Group[Record]]) -> Table:
         """Return one row per setting."""
-        columns = [Column("learner"), Column("stream"), Column("memory", True), Column("settings")]
-        columns += [Column("seeds", True), *METRICS.values(), Column("time", True, "mean time of learning")]
+        columns = [Column("learner"), Column("stream"), Column("memory", True), *METRICS.values()]
+        columns += [Column("seeds", True), Column("time", True, "mean time of learning"), Column("settings")]
         return Table(columns, [self._row(group) for group in groups]).without_empty_columns()
 
     def seeds(self, group: Group[Record]) -> Table:
@@ -103,7 +114,7 @@ class Streams(Family[Record]):
         first = group.first
         dates = sorted(str(record.date)[:10] for record in group.records)
         return {
-            "Learner": f"{shown_name(first.learner)}: {told(without(first.settings, 'seed', 'memory'))}",
+            "Learner": f"{shown_name(first.learner)}: {told(options(first.settings))}",
             "Memory": told(first.settings.get("memory") or {}),
             "Stream": f"{shown_name(_name(first))}: {told(without(first.stream, 'stream', 'seed'))}",
             "Built by": told(first.built_by or {}),
@@ -162,7 +173,7 @@ class Streams(Family[Record]):
     def _row(self, group: Group[Record]) -> list[Cell]:
         first = group.first
         capacity, kind = memory_of(first.settings)
-        sizes = [f"{first.stream[name]} {name}" for name in ("tasks", "examples") if first.stream.get(name)]
+        sizes = [str(first.stream[name]) for name in ("tasks", "examples") if first.stream.get(name)]
         numbers = [
             Cell.of(
                 [getattr(record, name) for record in group.records], 3 if name == "dot" else 2, _printed(group, name)
@@ -171,26 +182,28 @@ class Streams(Family[Record]):
         ]
         return [
             Cell(shown_name(first.learner)),
-            Cell(_stream(first), note=", ".join(sizes)),
+            Cell(_stream(first), note=" x ".join(sizes)),
             Cell.of_memory(capacity, kind),
-            Cell(told(options(first.settings)), note=_measured(first).removeprefix(", ")),
-            Cell.of_count(len(group.records)),
             *numbers,
+            Cell.of_count(len(group.records)),
             Cell.of_seconds([float(record.seconds.get("learn", 0)) for record in group.records]),
+            Cell(told(options(first.settings)), note=_measured(first).removeprefix(", ")),
         ]
 
     def _side_by_side(self, groups: list[Group[Record]]) -> Chart:
         """Return one row per setting, the best first."""
-        best = sorted(groups, key=lambda group: -fmean(record.ra for record in group.records))
-        names = [_learner(group) for group in best]
+        once: dict[str, Group[Record]] = {}  # a setting may have been run again to measure more
+        for group in sorted(groups, key=lambda group: len(group.records)):
+            once[bare_setting(group.first.identity)] = group
+        best = sorted(once.values(), key=lambda group: -fmean(record.ra for record in group.records))
+        kinds = [{"memory": memory_of(group.first.settings)[1]} | options(group.first.settings) for group in best]
         rows = []
-        for group, name in zip(best[:MOST], names, strict=False):
+        for group, name in list(zip(best, distinct([_learner(group) for group in best], kinds), strict=True))[:MOST]:
             values = [record.ra for record in group.records]
             paper = group.published.get("ra", (None, None))
-            more = "" if names.count(name) == 1 else f" ({told(options(group.first.settings))}{_measured(group.first)})"
             rows.append(
                 Dot(
-                    name=name + more,
+                    name=name,
                     learner=self.learner(group),
                     mean=fmean(values),
                     spread=deviation(values),
@@ -200,7 +213,7 @@ class Streams(Family[Record]):
                 )
             )
         first, last = rows[0], rows[-1]
-        some = f"the best {MOST} of {len(groups)}" if len(groups) > MOST else f"all {len(groups)}"
+        some = f"the best {MOST} of {len(best)}" if len(best) > MOST else f"all {len(best)}"
         stream = groups[0].first
         sizes = told(without(stream.stream, *NOT_TOLD))
         return Dots(
@@ -243,12 +256,12 @@ def _printed(group: Group[Record], metric: str) -> str:
         return ""
     mean, std = group.published[metric]
     digits = DIGITS.get(metric, 2)
-    return f"paper {mean:.{digits}f} ± {std:.{digits}f}"
+    return f"({mean:.{digits}f} ± {std:.{digits}f})"
 
 
 def _paper(group: Group[Record]) -> str:
     """Return all numbers of the paper for a setting in one line."""
-    return "; ".join(f"{METRICS[name].head} {_printed(group, name).removeprefix('paper ')}" for name in group.published)
+    return "; ".join(f"{METRICS[name].head} {_printed(group, name).strip('()')}" for name in group.published)
 
 
 def _mean(matrices: Sequence[Matrix]) -> Matrix:
@@ -270,14 +283,12 @@ def _heat(accuracy: Matrix) -> Chart:
 
 
 def _over_time(accuracy: Matrix) -> Chart:
-    lines = [Line(name=f"task {number}", values=column) for number, column in enumerate(accuracy.T, 1)]
-    return Lines(
+    return OverTime(
         title="Accuracy of each task over time",
-        told=f"One line per task, mean over seeds. The first task has {accuracy[1, 0]:.1f} % just after it was learned "
-        f"and {accuracy[-1, 0]:.1f} % at the end.",
+        told=f"One line per task, from the first (dark) to the last (bright), mean over seeds. The first task has "
+        f"{accuracy[1, 0]:.1f} % just after it was learned and {accuracy[-1, 0]:.1f} % at the end.",
         x="tasks learned",
         y="accuracy (%)",
-        panels=[Panel(x=list(range(len(accuracy))), lines=lines)],
     )
 
 
@@ -314,16 +325,17 @@ def _alignment(group: Group[Record]) -> list[Chart]:
 
     def mean(name: str) -> Matrix:
         values = np.array([one["means"] if name == "means" else one["quantiles"][name] for one in found], np.float64)
-        return values.mean(axis=0)
+        return np.asarray(values.mean(axis=0), np.float64)
 
     lines = [Line(name="mean", values=mean("means"), learner=learner, dots=True)]
-    lines += [Line(name=f"{q} % are below", values=mean(q), dashed=True) for q in ("5", "25", "50", "75", "95")]
+    lines += [Line(name=f"{q} % are below", values=mean(q), dashed=True) for q in ("5", "50", "95")]
     overall = fmean(one["mean"] for one in found)
+    positive = 100 * fmean(sum(one["counts"][len(one["edges"]) // 2 + 1 :]) / one["count"] for one in found)
     return [
         Lines(
             title="Transfer and interference along the stream",
             told=f"Dot products of an example's gradient with past ones: above 0 is transfer, below 0 interference. "
-            f"The mean over the whole stream is {overall:+.3f}.",
+            f"The mean over the whole stream is {overall:+.3f}; {positive:.0f} % of the products are above 0.",
             x="examples seen",
             y="dot product",
             panels=[Panel(x=((bounds[1:] + bounds[:-1]) / 2).tolist(), lines=lines)],

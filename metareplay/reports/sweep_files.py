@@ -44,6 +44,7 @@ class SweepFile:
         settings: The settings, the best first.
         notes: What else there is to say, one sentence each.
         command: The command that runs the chosen setting again; None if there is none.
+        low_is_good: Whether a small number is better than a large one.
     """
 
     title: str
@@ -51,6 +52,7 @@ class SweepFile:
     settings: Sequence[Setting]
     notes: Sequence[str] = ()
     command: str | None = None
+    low_is_good: bool = False
 
     @cached_property
     def fields(self) -> list[str]:
@@ -88,10 +90,11 @@ class SweepFile:
         chosen = ", ".join(f"{name} {plain_text(best.values.get(name))}" for name in self.fields)
         return Parallel(
             title=f"{self.title}: parallel coordinates",
-            told=f"One line per setting, {len(rows)} in all. The best one has {chosen}.",
+            told=f"One line per setting, {len(rows)} in all; the better, the brighter. The best one has {chosen}.",
             fields=self.fields,
             measure=self.measure,
             rows=rows,
+            low_is_good=self.low_is_good,
         )
 
 
@@ -145,7 +148,8 @@ def compared(tried: Sequence[tuple[str, Tried]]) -> list[SweepFile]:
         low = ones[0][1].low_is_good
         ones.sort(key=lambda pair: fmean(pair[1].scores) * (1 if low else -1))
         settings = [Setting(one.settings, one.scores, group=group) for group, one in ones]
-        sweep = SweepFile(place, measure, settings, ["Compared from the records, whatever they were run for."])
+        notes = ["Compared from the records, whatever they were run for."]
+        sweep = SweepFile(place, measure, settings, notes, low_is_good=low)
         if sweep.fields:
             found.append(sweep)
     return found

@@ -32,11 +32,11 @@ class Cell:
         Args:
             values: The number of each seed; those that are NaN were not measured.
             digits: How many decimal places to show.
-            note: What is shown below it.
+            note: What is shown below it, if all of them were measured.
         """
         known = [value for value in values if value == value]
         if not known or len(known) < len(values):
-            return Cell(UNKNOWN, None, note)
+            return Cell(UNKNOWN)
         return Cell(spread(known, digits), fmean(known), note)
 
     @staticmethod

@@ -1,6 +1,7 @@
 """Settings in a few words, and what the settings of different seeds have in common."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -72,6 +73,29 @@ def told(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {_word(value)}" for name, value in values.items() if value is not None)
 
 
+def distinct(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return names of which those that are shared by several settings say what differs between these.
+
+    Args:
+        names: The name of each setting.
+        settings: The options of each setting.
+
+    >>> distinct(["er", "mer", "mer"], [{"k": 5}, {"k": 5, "s": 2}, {"k": 6, "s": 2}])
+    ['er', 'mer (k 5)', 'mer (k 6)']
+    """
+    alike: dict[str, list[Mapping[str, Any]]] = {}
+    for name, values in zip(names, settings, strict=True):
+        alike.setdefault(name, []).append(values)
+    varied = {name: _varied(some) for name, some in alike.items()}
+    found, times = list[str](), Counter[str]()
+    for name, values in zip(names, settings, strict=True):
+        what = told({field: values.get(field) for field in varied[name]})
+        longer = f"{name} ({what})" if what else name
+        times[longer] += 1
+        found.append(f"{longer} #{times[longer]}" if times[longer] > 1 else longer)
+    return found
+
+
 def all_of(values: Iterable[str]) -> str:
     """Return different texts in one line.
 
@@ -90,6 +114,12 @@ def versions_of(records: Sequence[Mapping[str, str]]) -> str:
     names = dict.fromkeys(name for one in records for name in one)
     found = {name: all_of(str(one.get(name, "")) for one in records) for name in names}
     return "; ".join(f"{name} {value}" for name, value in found.items() if value)
+
+
+def _varied(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the options that differ."""
+    fields = dict.fromkeys(field for one in settings for field in one)
+    return [field for field in fields if len({str(one.get(field)) for one in settings}) > 1]
 
 
 def _word(value: Any) -> str:
