@@ -52,7 +52,6 @@ class Games(Family[GameRecord]):
         record = GameRecord.from_json(parts)
         if record.means.shape[0] != len(record.frames):
             raise ValueError("there is not one evaluation per number of frames")
-        record.stretches()
         return record
 
     def key(self, record: GameRecord) -> str:

@@ -37,7 +37,6 @@ class Languages(Family[LmRecord]):
         record = LmRecord(**parts)
         if np.array(record.losses, np.float64).shape != (len(record.steps), len(record.languages)):
             raise ValueError("there is not one loss for each language and moment")
-        float(record.final), record.forgetting, int(record.settings.get("seed", 0))
         return record
 
     def key(self, record: LmRecord) -> str:

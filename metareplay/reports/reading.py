@@ -125,7 +125,7 @@ def _add(parts: dict[str, Any], place: str, found: Found) -> None:
         record = family.read(parts)
         if record is None:
             continue
-        family.setting(record), family.seed(record)
+        family.check(record)
         key, known = family.key(record), found.records[family.name]
         if key in known:
             found.repeated.append(place)

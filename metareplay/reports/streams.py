@@ -59,7 +59,7 @@ class Streams(Family[Record]):
         if kind_of(parts) != Record.kind:
             return None
         record = Record.from_json(parts)
-        float(record.ra), float(record.ta), float(record.va), float(record.dot), bare_setting(record.identity)
+        hash(record.stream.get("tasks"))
         return record
 
     def key(self, record: Record) -> str:
