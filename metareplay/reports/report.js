@@ -349,7 +349,9 @@
     const kind = KINDS[figure.chart.kind];
     const plot = figure.querySelector(".plot");
     const [traces, look] = kind.draw(figure.chart, plot.clientWidth);
-    window.Plotly.react(plot, traces, look, { displayModeBar: false, responsive: true });
+    if (!plot.clientWidth) return; // inside something that is closed
+    plot.style.minHeight = `${look.height}px`;
+    window.Plotly.react(plot, traces, { ...look, width: plot.clientWidth }, { displayModeBar: false });
     figure.dataset.drawn = "yes";
     drawn.add(figure);
   };
@@ -429,6 +431,14 @@
   // ---- colours, and paper
 
   const redraw = () => drawn.forEach(draw);
+  let width = innerWidth;
+  let soon = 0;
+  addEventListener("resize", () => {
+    if (innerWidth === width) return; // a phone's address bar came or went
+    width = innerWidth;
+    clearTimeout(soon);
+    soon = setTimeout(redraw, 150);
+  });
   const choice = document.getElementById("theme");
   choice.addEventListener("change", () => {
     if (choice.value) root.dataset.theme = choice.value;
