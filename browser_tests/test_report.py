@@ -194,12 +194,19 @@ def test_a_chart_is_also_a_table(page: Page, many: Path) -> None:
 def test_paper_shows_what_is_open(page: Page, many: Path) -> None:
     opened(page, many)
     show(page, "streams-3")
+
+    def width() -> str | None:
+        return page.locator("#streams-3 figure svg.main-svg").first.get_attribute("width")
+
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.locator("nav").is_hidden()
     assert page.locator("#streams-3 figure svg.main-svg").first.is_visible()
     assert page.locator("#streams-4").is_hidden()
+    assert width() == "660"
+    page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert width() != "660"
 
 
 def test_hostile_records(page: Page, tmp_path: Path, axe: Check, fits: Check) -> None:

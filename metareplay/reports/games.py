@@ -21,6 +21,7 @@ from metareplay.reports.words import (
     options,
     shown_name,
     told,
+    varied_options,
     versions_of,
     without,
 )
@@ -83,7 +84,8 @@ class Games(Family[GameRecord]):
         columns = [Column("agent"), Column("game"), Column("memory", True), *SCORES, Column("seeds", True)]
         columns += [Column("time", True, "mean time of playing and learning"), Column("settings")]
         rows = []
-        for group in groups:
+        varied = varied_options([group.first.settings for group in groups])
+        for group, differing in zip(groups, varied, strict=True):
             first = group.first
             capacity, kind = memory_of(first.settings)
             rows.append(
@@ -94,7 +96,7 @@ class Games(Family[GameRecord]):
                     *_scores(group.records),
                     Cell.of_count(len(group.records)),
                     Cell.of_seconds([float(record.seconds.get("learn", 0)) for record in group.records]),
-                    Cell(told(options(first.settings))),
+                    Cell(told(differing)),
                 ]
             )
         return Table(columns, rows)

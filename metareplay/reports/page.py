@@ -22,6 +22,7 @@ from metareplay.reports.tables import Cell, Column, Table
 from metareplay.reports.words import shown_name, told
 
 MOST_CELLS: Final = 600_000  # of heat maps in one page, which take about 3 MB
+SCRIPTS: Final = ("tables.js", "charts.js", "report.js")  # which become one script
 MISSING: Final = "a report needs plotly and Jinja2: pip install 'metareplay[report]'"
 
 
@@ -228,7 +229,8 @@ def _rendered(content: _Content, title: str, library: str) -> str:
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    own = {name: (files("metareplay.reports") / name).read_text() for name in ("page.html", "report.css", "report.js")}
+    own = {name: (files("metareplay.reports") / name).read_text() for name in ("page.html", "report.css", *SCRIPTS)}
+    script = "".join(['"use strict";\n{\n', *(own[name] for name in SCRIPTS), "}\n"])
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(own["page.html"]).render(
         title=title,
@@ -239,9 +241,9 @@ def _rendered(content: _Content, title: str, library: str) -> str:
         date=now()[:16].replace("T", " "),
         style=Markup(own["report.css"]),
         data=Markup(in_script(content.data)),
-        script=Markup(own["report.js"]),
+        script=Markup(script),
         library=Markup(library),
-        hashes=[_hash(text) for text in (own["report.js"], library)],
+        hashes=[_hash(text) for text in (script, library)],
     )
 
 

@@ -18,6 +18,9 @@ from metareplay.reports.sweep_files import SweepFile, sweep_file
 from metareplay.runners.failure import SUFFIX, Failure
 
 FAMILIES: Final[tuple[Family[Any], ...]] = (Streams(), Prequentials(), Games(), Languages())
+UNREADABLE: Final = (  # what a record can raise that is not what it says it is
+    *(MetareplayError, ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError),
+)
 ENDINGS: Final = (".json", ".jsonl", SUFFIX)
 
 
@@ -102,7 +105,7 @@ def _read_file(path: Path, name: str, found: Found) -> None:
             found.failures.append(_checked(Failure.read(path)))
             return
         content = path.read_bytes()
-    except Exception as error:  # whatever a broken file raises
+    except UNREADABLE as error:
         found.broken.append(Broken(name, _reason(error)))
         return
     in_lines = path.name.endswith(".jsonl")
@@ -110,7 +113,7 @@ def _read_file(path: Path, name: str, found: Found) -> None:
         place = f"{name}, line {number}" if in_lines else name
         try:
             _add(opened_json(text)[0], place, found)
-        except Exception as error:  # likewise
+        except UNREADABLE as error:
             found.broken.append(Broken(place, _reason(error)))
 
 

@@ -96,6 +96,17 @@ def distinct(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> lis
     return found
 
 
+def varied_options(settings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return of each learner's options those that not all of them share.
+
+    Args:
+        settings: All settings of each learner.
+    """
+    given = [options(one) for one in settings]
+    names = _varied(given)
+    return [{name: one[name] for name in names if name in one} for one in given]
+
+
 def all_of(values: Iterable[str]) -> str:
     """Return different texts in one line.
 
