@@ -60,7 +60,10 @@ const heat = {
 };
 
 const lines = {
-  columns: (chart, width) => Math.min(chart.panels.length, width < 560 ? 1 : width < 860 ? 2 : 3),
+  columns: (chart, width) => {
+    const most = width < 560 ? 1 : width < 860 || chart.panels.length === 4 ? 2 : 3;
+    return Math.min(chart.panels.length, most);
+  },
   height: (chart, width) => {
     const rows = Math.ceil(chart.panels.length / lines.columns(chart, width));
     const legend = chart.panels[0].lines.length > 1 && chart.panels[0].lines.length <= 10 ? 40 : 0;
@@ -73,7 +76,7 @@ const lines = {
     const rows = Math.ceil(chart.panels.length / columns);
     const named = chart.panels[0].lines.length;
     const more = { shapes: [], annotations: [], showlegend: named > 1 && named <= 10 };
-    more.legend = { orientation: "h", y: -0.18 * (rows === 1 ? 1 : 1.6 / rows), yanchor: "top", x: 0 };
+    more.legend = { orientation: "h", y: 1 + (many ? 24 : 6) / lines.height(chart, width), yanchor: "bottom", x: 0 };
     chart.panels.forEach((panel, at) => {
       const [x, y] = [`x${at ? at + 1 : ""}`, `y${at ? at + 1 : ""}`];
       panel.lines.forEach((line, i) => {

@@ -18,6 +18,7 @@ from metareplay.reports.words import (
     distinct,
     identity,
     memory_of,
+    moment,
     options,
     shown_name,
     told,
@@ -113,7 +114,7 @@ class Games(Family[GameRecord]):
                 *_scores([record]),
                 Cell.of_count(record.episodes),
                 Cell.of_seconds([float(record.seconds.get("learn", 0))]),
-                *(Cell(record.engine), Cell(record.date), Cell(record.key)),
+                *(Cell(record.engine), Cell(moment(record.date)), Cell(record.key)),
             ]
             for record in group.records
         ]

@@ -1,5 +1,6 @@
 """Everything that is in some files and folders: records of every kind, sweeps, failures, and what cannot be read."""
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -152,6 +153,8 @@ def _reason(error: BaseException) -> str:
     """Return in one line why something could not be read."""
     if isinstance(error, MetareplayError):
         return one_line(error)
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+        return "damaged: it is not a whole JSON document"
     if isinstance(error, KeyError):
         return f"damaged or not a record: it has no {error}"
     return f"damaged or not a record: {one_line(error)}"

@@ -73,6 +73,18 @@ def told(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {_word(value)}" for name, value in values.items() if value is not None)
 
 
+def moment(date: object) -> str:
+    """Return a date and time as people write it, to the minute.
+
+    Args:
+        date: The date and time as a record has it.
+
+    >>> moment("2026-01-02T03:04:05+00:00")
+    '2026-01-02 03:04'
+    """
+    return str(date)[:16].replace("T", " ")
+
+
 def distinct(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return names of which those that are shared by several settings say what differs between these.
 
