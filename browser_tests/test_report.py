@@ -210,7 +210,7 @@ def test_paper_shows_what_is_open(page: Page, many: Path) -> None:
     opened(page, many)
     show(page, "streams-3")
 
-    def width() -> str | None:
+    def width() -> Any:
         return page.locator("#streams-3 figure svg.main-svg").first.get_attribute("width")
 
     page.emulate_media(media="print")

@@ -21,6 +21,7 @@ from metareplay.reports.words import (
     memory_of,
     moment,
     options,
+    parts_of,
     shown_name,
     told,
     versions_of,
@@ -72,7 +73,7 @@ class Prequentials(Family[PrequentialRecord]):
         """Return everything but the seed and the engine."""
         settings, stream = without(record.settings, "seed", "engine"), without(record.stream, "seed")
         measured = [vars(record.scored), record.points["examples"], sorted(record.points)]
-        return identity(record.learner, settings, record.model, stream, measured)
+        return identity(record.learner, settings, parts_of(record.model), stream, measured)
 
     def learner(self, group: Group[PrequentialRecord]) -> str:
         """Return the learner's name."""

@@ -4,7 +4,7 @@ from collections.abc import Set
 
 from metareplay.experiments.identity import Identity
 from metareplay.paper.tables import OBSERVATIONS, TABLES
-from metareplay.reports.words import identity, without
+from metareplay.reports.words import identity, parts_of, without
 
 
 def bare_setting(run: Identity) -> str:
@@ -13,7 +13,8 @@ def bare_setting(run: Identity) -> str:
     Args:
         run: What was run.
     """
-    return identity(run.learner, without(run.settings, "seed", "engine"), run.model, without(run.stream, "seed"))
+    settings, stream = without(run.settings, "seed", "engine"), without(run.stream, "seed")
+    return identity(run.learner, settings, parts_of(run.model), stream)
 
 
 def published_numbers(streams: Set[tuple[str, int | None]]) -> dict[str, dict[str, tuple[float, float]]]:

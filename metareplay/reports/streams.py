@@ -20,6 +20,7 @@ from metareplay.reports.words import (
     identity,
     memory_of,
     moment,
+    network_words,
     options,
     shown_name,
     told,
@@ -189,7 +190,12 @@ class Streams(Family[Record]):
         for group in sorted(groups, key=lambda group: len(group.records)):
             once[bare_setting(group.first.identity)] = group
         best = sorted(once.values(), key=lambda group: -fmean(record.ra for record in group.records))
-        kinds = [{"memory": memory_of(group.first.settings)[1]} | options(group.first.settings) for group in best]
+        kinds = [
+            {"memory": memory_of(group.first.settings)[1]}
+            | options(group.first.settings)
+            | network_words(group.first.model)
+            for group in best
+        ]
         rows = []
         for group, name in list(zip(best, distinct([_learner(group) for group in best], kinds), strict=True))[:MOST]:
             values = [record.ra for record in group.records]

@@ -1,6 +1,7 @@
 """Settings in a few words, and what the settings of different seeds have in common."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -19,6 +20,38 @@ def without(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
         names: The names of the entries to leave out.
     """
     return {name: value for name, value in values.items() if name not in names}
+
+
+def parts_of(model: str) -> list[str]:
+    """Return the parts of a module whatever their order: with shuffled tasks, the seed decides the order of heads.
+
+    Args:
+        model: The module in one line.
+
+    >>> parts_of("Heads( (0-1): 2 x Linear(4, 9) (2): Linear(4, 2) ) with first weights by hand")
+    ['Heads(', 'Linear(4, 2)', 'Linear(4, 9)', 'Linear(4, 9)', 'with first weights by hand']
+    """
+    parts = [part.strip() for part in re.split(r"\([\w-]+\): | \)", model)]
+    counted = [re.fullmatch(r"(\d{1,6}) x (.*)", part) for part in parts]
+    return sorted(
+        one
+        for part, found in zip(parts, counted, strict=True)
+        for one in ([found[2]] * int(found[1]) if found else [part])
+    )
+
+
+def network_words(model: str) -> dict[str, str]:
+    """Return by which words networks can be told apart: the kinds of their layers, and how the first weights are drawn.
+
+    Args:
+        model: The module in one line.
+
+    >>> told(network_words("Net( (0): Linear(4, 9) (1): ReLU() ) with first weights by hand"))
+    'Linear, Net, ReLU, first weights by hand'
+    """
+    layers = dict.fromkeys(sorted(set(re.findall(r"\b([A-Z]\w*)\(", model))), "")
+    _, _, how = model.partition(" with first weights ")
+    return layers | ({"first weights": how} if how else {})
 
 
 def identity(*parts: Any) -> str:
@@ -70,7 +103,7 @@ def told(values: Mapping[str, Any]) -> str:
     >>> told({"lr": 0.1, "shape": [784], "clip": None})
     'lr 0.1, shape 784'
     """
-    return ", ".join(f"{name} {_word(value)}" for name, value in values.items() if value is not None)
+    return ", ".join(f"{name} {_word(value)}".strip() for name, value in values.items() if value is not None)
 
 
 def moment(date: object) -> str:

@@ -64,6 +64,12 @@ def test_settings_are_apart_and_seeds_together(tmp_path: Path) -> None:
     assert sorted(row[-3] for row in rows) == ["1", "2"]
 
 
+def test_seeds_that_shuffle_heads_are_together(tmp_path: Path) -> None:
+    for seed, (first, second) in enumerate([(9, 2), (2, 9)]):
+        run(seed, model=f"Heads( (0): Linear(4, {first}) (1): Linear(4, {second}) )").write(tmp_path)
+    assert [row[-3] for row in page_of(tmp_path).tables["Streams of tasks"][1:]] == ["2"]
+
+
 def test_a_measured_matrix_is_drawn_in_full(tmp_path: Path) -> None:
     accuracy = np.arange(12.0).reshape(4, 3)
     run(accuracy=accuracy).write(tmp_path)
