@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all gpu-test torture check lint types clean
+.PHONY: demo test test-all browser-test gpu-test torture check lint types clean
 
 demo: .venv/ready
 	$(BIN)/metareplay demo
@@ -13,6 +13,16 @@ test: .venv/ready lint types
 # Also what takes a minute each, and more examples where inputs vary.
 test-all: .venv/ready lint types
 	$(BIN)/pytest -n auto --dist loadgroup --hypothesis-profile thorough
+
+# Pages in a real browser. Chromium must be there, and npm, from which axe-core comes once.
+browser-test: .venv/ready .venv/axe/ready
+	$(BIN)/pytest browser_tests -s
+
+.venv/axe/ready: .venv/ready
+	@command -v npm > /dev/null || { echo "npm is missing, from which axe-core comes (Debian: apt install npm)"; exit 1; }
+	npm install --silent --no-audit --no-fund --prefix .venv/axe axe-core@4
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[browser]'
+	touch $@
 
 # On a machine with a GPU; any Python that has torch will do: make gpu-test PYTHON=python3
 gpu-test:

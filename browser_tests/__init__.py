@@ -1,0 +1,1 @@
+"""Tests in a real browser; `make browser-test` runs them."""
