@@ -20,7 +20,7 @@ import runpy, sys
 import matplotlib
 matplotlib.use("Agg")
 matplotlib.rcParams.update({
-    "axes.grid": True, "axes.spines.right": False, "axes.spines.top": False, "figure.dpi": 110,
+    "axes.axisbelow": True, "axes.grid": True, "axes.spines.right": False, "axes.spines.top": False, "figure.dpi": 110,
     "figure.figsize": (7, 3.8), "figure.constrained_layout.use": True, "grid.alpha": 0.25, "legend.frameon": False,
 })
 from matplotlib import pyplot

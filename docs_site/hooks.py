@@ -5,6 +5,7 @@ from functools import cache
 from typing import Final
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -13,6 +14,7 @@ from docs_site.outside import CODE, PAGES, ROOT, linked, place_on_site, with_lin
 
 SOURCES: Final = {site: path for path, site in PAGES.items() if site not in ("index.md", "gallery/index.md")}
 NAME: Final = re.compile(r"(?<!\[)`(?:mr|metareplay)\.([\w.]+)(\(\))?`(?!\])")
+FOREIGN: Final = re.compile(r"""<(?:link|img|script|iframe|source)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>""")
 DOCUMENTED: Final = re.compile(r"^::: metareplay\.([\w.]+)", re.MULTILINE)
 
 
@@ -29,9 +31,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, f"gallery/{script.stem}.md", content=page(script)))
     for one in list(files.documentation_pages()):
         for target in linked(one.content_string, _source(one.src_uri)):
-            place, path = place_on_site(target), ROOT / target
-            if path.is_file() and place not in files.src_uris:
-                files.append(File.generated(config, place, abs_src_path=str(path)))
+            place, there = place_on_site(target), ROOT / target
+            if there.is_file() and place not in files.src_uris:
+                files.append(File.generated(config, place, abs_src_path=str(there)))
     return files
 
 
@@ -48,6 +50,20 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     uri = page.file.src_uri
     changed = with_links_of_the_site(markdown, _source(uri))
     return changed if uri.startswith("api/") else with_names_linked(changed)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Return a built page as it is, and fail if it would fetch a font, script, style or picture from another host.
+
+    Args:
+        output: The HTML of the page.
+        page: The page.
+        config: The configuration of mkdocs.
+    """
+    del config
+    if found := FOREIGN.search(output):
+        raise PluginError(f"{page.file.src_uri} fetches something from another host: {found[0]}")
+    return output
 
 
 def with_names_linked(markdown: str) -> str:

@@ -43,9 +43,8 @@ def linked(markdown: str, source: str) -> list[str]:
         markdown: The page.
         source: Where it is, relative to the root of the repository.
     """
-    found: list[str] = []
-    _replaced(markdown, lambda target: found.append(_resolved(source, target)) or target)
-    return found
+    outside_code = CODE.split(markdown)[::2]
+    return [_resolved(source, link[2]) for part in outside_code for link in LINK.finditer(part)]
 
 
 def with_links_of_the_site(markdown: str, source: str) -> str:
