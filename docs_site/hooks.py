@@ -13,6 +13,12 @@ from docs_site.gallery import SCRIPTS, page
 from docs_site.outside import CODE, PAGES, ROOT, linked, place_on_site, with_links_of_the_site
 
 SOURCES: Final = {site: path for path, site in PAGES.items() if site not in ("index.md", "gallery/index.md")}
+HIDDEN: Final = {
+    "index.md": ["navigation", "toc"],
+    "tutorial.md": ["navigation"],
+    "gallery/index.md": ["navigation", "toc"],
+}
+SEARCH: Final = 'data-md-component="search" role="dialog"'
 NAME: Final = re.compile(r"(?<!\[)`(?:mr|metareplay)\.([\w.]+)(\(\))?`(?!\])")
 FOREIGN: Final = re.compile(r"""<(?:link|img|script|iframe|source)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>""")
 DOCUMENTED: Final = re.compile(r"^::: metareplay\.([\w.]+)", re.MULTILINE)
@@ -48,12 +54,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """
     del config, files
     uri = page.file.src_uri
+    page.meta["hide"] = HIDDEN.get(uri, [])
     changed = with_links_of_the_site(markdown, _source(uri))
     return changed if uri.startswith("api/") else with_names_linked(changed)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Return a built page as it is, and fail if it would fetch a font, script, style or picture from another host.
+    """Return a built page, and fail if it would fetch a font, script, style or picture from another host.
+
+    Material's search has no name that a screen reader could say; here it gets one.
 
     Args:
         output: The HTML of the page.
@@ -63,7 +72,7 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     del config
     if found := FOREIGN.search(output):
         raise PluginError(f"{page.file.src_uri} fetches something from another host: {found[0]}")
-    return output
+    return output.replace(SEARCH, f'{SEARCH} aria-label="Search"')
 
 
 def with_names_linked(markdown: str) -> str:
