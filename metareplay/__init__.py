@@ -58,6 +58,7 @@ from metareplay.streams import ManyPermutations, Omniglot, OwnStream, Permutatio
 
 if TYPE_CHECKING:
     from metareplay import environments, rl, runners
+    from metareplay.reports import report
     from metareplay.sweeps import Grid, Sweep, sweep
 
 __all__ = [
@@ -122,6 +123,7 @@ __all__ = [
     "networks",
     "prequential",
     "records",
+    "report",
     "rl",
     "run",
     "runners",
@@ -133,6 +135,7 @@ __all__ = [
 _LATER = {  # names that are imported when they are first asked for, because of what they bring along
     **dict.fromkeys(("environments", "rl", "runners"), ""),
     **dict.fromkeys(("Grid", "Sweep", "sweep"), "sweeps"),
+    "report": "reports",
 }
 
 

@@ -14,6 +14,7 @@ from metareplay.cli.demo import demo
 from metareplay.cli.lm import lm
 from metareplay.cli.paper import paper
 from metareplay.cli.play import play
+from metareplay.cli.report import report
 from metareplay.cli.run import run_command
 from metareplay.cli.sweep import sweep_command
 from metareplay.errors import MetareplayError
@@ -56,7 +57,7 @@ def make_app(words: list[str]) -> typer.Typer:
     app.callback()(_top)
     app.command("run")(run_command(words))
     app.command("sweep")(sweep_command(words))
-    for command in (demo, paper, bench, play, lm):
+    for command in (demo, paper, bench, play, lm, report):
         app.command()(command)
     app.add_typer(data_app, name="data")
     app.command()(version)

@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
@@ -145,7 +146,7 @@ class GameRecord(BaseRecord):
             date=now(),
         )
 
-    @property
+    @cached_property
     def means(self) -> NDArray[np.float64]:
         """The mean score over the episodes, of shape (evaluations, tasks)."""
         if not self.scores:
