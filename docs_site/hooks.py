@@ -16,10 +16,11 @@ SOURCES: Final = {site: path for path, site in PAGES.items() if site not in ("in
 HIDDEN: Final = {
     "index.md": ["navigation", "toc"],
     "tutorial.md": ["navigation"],
-    "gallery/index.md": ["navigation", "toc"],
+    "gallery/index.md": ["toc"],
 }
 SEARCH: Final = 'data-md-component="search" role="dialog"'
 NAME: Final = re.compile(r"(?<!\[)`(?:mr|metareplay)\.([\w.]+)(\(\))?`(?!\])")
+SPREAD: Final = re.compile(r"(\d) ± (\d)")  # a mean and its deviation stay on one line
 FOREIGN: Final = re.compile(r"""<(?:link|img|script|iframe|source)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>""")
 DOCUMENTED: Final = re.compile(r"^::: metareplay\.([\w.]+)", re.MULTILINE)
 
@@ -55,7 +56,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     del config, files
     uri = page.file.src_uri
     page.meta["hide"] = HIDDEN.get(uri, [])
-    changed = with_links_of_the_site(markdown, _source(uri))
+    changed = SPREAD.sub("\\1\u00a0±\u00a0\\2", with_links_of_the_site(markdown, _source(uri)))
     return changed if uri.startswith("api/") else with_names_linked(changed)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import metareplay
+from docs_site.gallery import SCRIPTS
 from docs_site.hooks import DOCUMENTED, FOREIGN, SOURCES, documented_names, with_names_linked
 from docs_site.outside import ROOT
 from metareplay import (
@@ -40,7 +41,8 @@ def site_configuration() -> str:
 def test_every_page_is_in_the_menu() -> None:
     menu = site_configuration().split("\nnav:\n")[1]
     listed = re.findall(r"([\w/-]+\.md)$", menu, flags=re.MULTILINE)
-    there = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} | set(SOURCES)
+    made = {*SOURCES, *(f"gallery/{script.stem}.md" for script in SCRIPTS)}
+    there = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} | made
     assert Counter(listed) == Counter(there)
 
 
