@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, Final
 
-from griffe import Class, Extension, Function, Module, Object, ParameterKind, Parameters
+from griffe import Attribute, Class, Extension, Function, Module, Object, ParameterKind, Parameters
 
 OWN_DEFAULTS: Final = (  # what a default is written as in the source, and what a caller would write
     (re.compile(r"\(lambda: (.*)\)\(\)"), r"\1"),
@@ -55,7 +55,7 @@ def _explained_elsewhere(kind: Class) -> list[str]:
     return [
         name
         for name, member in kind.members.items()
-        if isinstance(member, Function) and not name.startswith("_")
+        if isinstance(member, Function | Attribute) and not name.startswith("_")
         if any(name in base.members and base.members[name].has_docstring for base in bases)
     ]
 
