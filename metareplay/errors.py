@@ -26,7 +26,7 @@ class DiskError(MetareplayError):
 
 
 class PicturesMissingError(MetareplayError):
-    """Raised where a picture cannot be drawn because matplotlib or Pillow is not installed."""
+    """Raised where a picture cannot be drawn because matplotlib, plotly or Pillow is not installed."""
 
 
 class RayMissingError(MetareplayError):

@@ -18,6 +18,7 @@ from metareplay import (
     loops,
     memories,
     networks,
+    reports,
     runners,
     streams,
     sweeps,
@@ -26,7 +27,7 @@ from metareplay.cli.options import documented
 
 PACKAGES = (
     *(metareplay, data, engines, environments, experiments, learners, lm, loops, memories, networks, runners, streams),
-    sweeps,
+    *(reports, sweeps),
 )
 CALLABLE = {
     f"{thing.__module__}.{thing.__qualname__}": thing

@@ -23,7 +23,7 @@ def test_the_list_is_exact_and_sorted() -> None:
 
 def test_importing_is_lean() -> None:
     """Nothing heavy besides torch and numpy: no plots, no SciPy, no compiler, no command line, no Gymnasium."""
-    heavy = "matplotlib scipy numba typer rich PIL gymnasium"
+    heavy = "matplotlib plotly scipy numba typer rich PIL gymnasium"
     code = (
         "import sys, torch; before = set(sys.modules); import metareplay; "
         f"print(set('{heavy}'.split()) & (set(sys.modules) - before))"

@@ -1,5 +1,6 @@
 """What every kind of result has to say for a report: how its records are grouped, and what is shown of a group."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -160,6 +161,18 @@ class Family(ABC, Generic[AnyResult]):
         Args:
             groups: All groups.
         """
+
+    @final
+    def check(self, record: AnyResult) -> None:
+        """Show a record on trial, so that one which cannot be shown raises its exception here and not in the page.
+
+        Args:
+            record: The record.
+        """
+        alone = Group("", [record])
+        self.label(alone), self.learner(alone), self.setting(record), self.seed(record), self.date(record)
+        self.table([alone]), self.seeds(alone), self.facts(alone), self.overview([alone, alone]), self.tried(alone)
+        json.dumps([chart.to_json() for chart in self.charts(alone)], allow_nan=False)
 
     def command(self, group: Group[AnyResult]) -> str | None:
         """Return the command that runs the group again; None if there is none.

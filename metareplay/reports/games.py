@@ -18,9 +18,11 @@ from metareplay.reports.words import (
     distinct,
     identity,
     memory_of,
+    moment,
     options,
     shown_name,
     told,
+    varied_options,
     versions_of,
     without,
 )
@@ -52,7 +54,6 @@ class Games(Family[GameRecord]):
         record = GameRecord.from_json(parts)
         if record.means.shape[0] != len(record.frames):
             raise ValueError("there is not one evaluation per number of frames")
-        record.stretches()
         return record
 
     def key(self, record: GameRecord) -> str:
@@ -84,7 +85,8 @@ class Games(Family[GameRecord]):
         columns = [Column("agent"), Column("game"), Column("memory", True), *SCORES, Column("seeds", True)]
         columns += [Column("time", True, "mean time of playing and learning"), Column("settings")]
         rows = []
-        for group in groups:
+        varied = varied_options([group.first.settings for group in groups])
+        for group, differing in zip(groups, varied, strict=True):
             first = group.first
             capacity, kind = memory_of(first.settings)
             rows.append(
@@ -95,7 +97,7 @@ class Games(Family[GameRecord]):
                     *_scores(group.records),
                     Cell.of_count(len(group.records)),
                     Cell.of_seconds([float(record.seconds.get("learn", 0)) for record in group.records]),
-                    Cell(told(options(first.settings))),
+                    Cell(told(differing)),
                 ]
             )
         return Table(columns, rows)
@@ -112,7 +114,7 @@ class Games(Family[GameRecord]):
                 *_scores([record]),
                 Cell.of_count(record.episodes),
                 Cell.of_seconds([float(record.seconds.get("learn", 0))]),
-                *(Cell(record.engine), Cell(record.date), Cell(record.key)),
+                *(Cell(record.engine), Cell(moment(record.date)), Cell(record.key)),
             ]
             for record in group.records
         ]

@@ -37,7 +37,6 @@ class Languages(Family[LmRecord]):
         record = LmRecord(**parts)
         if np.array(record.losses, np.float64).shape != (len(record.steps), len(record.languages)):
             raise ValueError("there is not one loss for each language and moment")
-        float(record.final), record.forgetting, int(record.settings.get("seed", 0))
         return record
 
     def key(self, record: LmRecord) -> str:
@@ -143,8 +142,13 @@ def _numbers(record: LmRecord) -> dict[str, Any]:
     }
 
 
+def _is_joint(record: LmRecord) -> bool:
+    """Return whether all languages were learned at once, so that none is learned before another."""
+    return record.arm == "joint"
+
+
 def _losses(records: Sequence[LmRecord]) -> list[Cell]:
-    rises = [nan if record.forgetting is None else record.forgetting for record in records]
+    rises = [nan if record.forgetting is None or _is_joint(record) else record.forgetting for record in records]
     values = ([record.final for record in records], rises, [record.newest for record in records])
     return [Cell.of(one, 3) for one in values]
 
@@ -156,16 +160,12 @@ def _seen(group: Group[LmRecord], language: int) -> Matrix:
 def _losses_over_time(groups: Sequence[Group[LmRecord]], title: str) -> Chart:
     first = groups[0].first
     ends = [0, *(first.steps[end] for end in first.ends)]
+    arms = [(str(one.first.arm), one) for one in groups]
     panels = [
         Panel(
             title=str(name),
             x=first.steps,
-            lines=[
-                Line.of(
-                    str(one.first.arm), _seen(one, number), learner=str(one.first.arm), dashed=one.first.arm == "joint"
-                )
-                for one in groups
-            ],
+            lines=[Line.of(arm, _seen(one, number), learner=arm, dashed=_is_joint(one.first)) for arm, one in arms],
             shades=[(ends[number], ends[number + 1])] if number + 1 < len(ends) else [],
         )
         for number, name in enumerate(first.languages)

@@ -19,9 +19,10 @@ from metareplay.reports.published import bare_setting, published_numbers
 from metareplay.reports.reading import FAMILIES, Found, names_of, read
 from metareplay.reports.sweep_files import SweepFile, compared
 from metareplay.reports.tables import Cell, Column, Table
-from metareplay.reports.words import shown_name, told
+from metareplay.reports.words import moment, shown_name, told
 
 MOST_CELLS: Final = 600_000  # of heat maps in one page, which take about 3 MB
+SCRIPTS: Final = ("tables.js", "charts.js", "report.js")  # which become one script
 MISSING: Final = "a report needs plotly and Jinja2: pip install 'metareplay[report]'"
 
 
@@ -100,7 +101,7 @@ class _Content:
             [
                 Cell(str(one.label), note=_options(one.settings)),
                 *(Cell(one.kind), Cell(str(one.reason)), Cell(str(one.seed))),
-                *(Cell(str(one.date)), Cell(str(one.key))),
+                *(Cell(moment(one.date)), Cell(str(one.key))),
             ]
             for one in self.found.failures
         ]
@@ -228,7 +229,8 @@ def _rendered(content: _Content, title: str, library: str) -> str:
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    own = {name: (files("metareplay.reports") / name).read_text() for name in ("page.html", "report.css", "report.js")}
+    own = {name: (files("metareplay.reports") / name).read_text() for name in ("page.html", "report.css", *SCRIPTS)}
+    script = "".join(['"use strict";\n{\n', *(own[name] for name in SCRIPTS), "}\n"])
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(own["page.html"]).render(
         title=title,
@@ -236,12 +238,12 @@ def _rendered(content: _Content, title: str, library: str) -> str:
         content=content,
         settings=sum(len(section["groups"]) for section in content.sections),
         version=__version__,
-        date=now()[:16].replace("T", " "),
+        date=moment(now()),
         style=Markup(own["report.css"]),
         data=Markup(in_script(content.data)),
-        script=Markup(own["report.js"]),
+        script=Markup(script),
         library=Markup(library),
-        hashes=[_hash(text) for text in (own["report.js"], library)],
+        hashes=[_hash(text) for text in (script, library)],
     )
 
 

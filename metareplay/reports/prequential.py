@@ -14,7 +14,18 @@ from metareplay.reports.charts import Chart, Line, Lines, Matrix, Panel
 from metareplay.reports.commands import run_command
 from metareplay.reports.family import Family, Group, Tried
 from metareplay.reports.tables import Cell, Column, Table
-from metareplay.reports.words import all_of, identity, memory_of, options, shown_name, told, versions_of, without
+from metareplay.reports.words import (
+    all_of,
+    distinct,
+    identity,
+    memory_of,
+    moment,
+    options,
+    shown_name,
+    told,
+    versions_of,
+    without,
+)
 
 SCORES: Final = {
     "accuracy": Column("accuracy", True, "share of all examples that were predicted right, in percent"),
@@ -69,8 +80,7 @@ class Prequentials(Family[PrequentialRecord]):
 
     def label(self, group: Group[PrequentialRecord]) -> str:
         """Return learner, memory and stream."""
-        capacity, _ = memory_of(group.first.settings)
-        return f"{_stream(group.first)}: {self.learner(group)}{'' if capacity is None else f' {capacity}'}"
+        return f"{_stream(group.first)}: {_short(group)}"
 
     def table(self, groups: Sequence[Group[PrequentialRecord]]) -> Table:
         """Return one row per setting."""
@@ -101,7 +111,7 @@ class Prequentials(Family[PrequentialRecord]):
                 Cell.of_count(record.seed),
                 *(_cell(name, [record]) for name in SCORES),
                 Cell.of_seconds([sum(record.seconds.values())]),
-                *(Cell(record.engine), Cell(record.date), Cell(record.key)),
+                *(Cell(record.engine), Cell(moment(record.date)), Cell(record.key)),
             ]
             for record in group.records
         ]
@@ -127,7 +137,6 @@ class Prequentials(Family[PrequentialRecord]):
         name = _main(group.first)
         if name is None:
             return []
-        unit = " (%)" if name == "accuracy" else ""
         lines = [Line.of("all examples so far", _points(group, name), dashed=True)]
         if f"window_{name}" in group.first.points:
             window = f"the last {group.first.scored.window} examples"
@@ -137,9 +146,9 @@ class Prequentials(Family[PrequentialRecord]):
         return [
             Lines(
                 title=f"{SCORES[name].head.capitalize()} before learning, along the stream",
-                told=f"Over all examples it is {last:.4g}{unit} at the end, mean over seeds.",
+                told=f"Over all examples: {last:.4g}{' %' if name == 'accuracy' else ''} at the end, mean over seeds.",
                 x="examples seen",
-                y=f"{SCORES[name].head}{unit}",
+                y=_axis(name),
                 panels=[Panel(x=x.tolist(), lines=lines)],
             )
         ]
@@ -156,14 +165,18 @@ class Prequentials(Family[PrequentialRecord]):
             if name is None or not 1 < len(of_stream) <= 8:
                 continue
             shown = f"window_{name}" if f"window_{name}" in of_stream[0].first.points else name
-            lines = [Line.of(self.label(one), _points(one, shown), learner=self.learner(one)) for one in of_stream]
+            names = distinct([_short(one) for one in of_stream], [options(one.first.settings) for one in of_stream])
+            lines = [
+                Line.of(label, _points(one, shown), learner=self.learner(one))
+                for label, one in zip(names, of_stream, strict=True)
+            ]
             x = np.array(of_stream[0].first.points["examples"], np.float64)
             charts.append(
                 Lines(
                     title=f"{_stream(of_stream[0].first)}: {SCORES[name].head} of the latest examples, before learning",
                     told=f"{len(lines)} settings, mean over seeds.",
                     x="examples seen",
-                    y=SCORES[name].head,
+                    y=_axis(name),
                     panels=[Panel(x=x.tolist(), lines=lines)],
                 )
             )
@@ -187,6 +200,17 @@ class Prequentials(Family[PrequentialRecord]):
 
 def _stream(record: PrequentialRecord) -> str:
     return shown_name(str(record.stream.get("stream", "own")))
+
+
+def _short(group: Group[PrequentialRecord]) -> str:
+    """Return the learner and the size of its memory."""
+    capacity, _ = memory_of(group.first.settings)
+    name = shown_name(group.first.learner)
+    return name if capacity is None else f"{name} {capacity}"
+
+
+def _axis(name: str) -> str:
+    return f"{SCORES[name].head}{' (%)' if name == 'accuracy' else ''}"
 
 
 def _main(record: PrequentialRecord) -> str | None:

@@ -1,5 +1,6 @@
 """Everything that is in some files and folders: records of every kind, sweeps, failures, and what cannot be read."""
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,9 @@ from metareplay.reports.sweep_files import SweepFile, sweep_file
 from metareplay.runners.failure import SUFFIX, Failure
 
 FAMILIES: Final[tuple[Family[Any], ...]] = (Streams(), Prequentials(), Games(), Languages())
+UNREADABLE: Final = (  # what a record can raise that is not what it says it is
+    *(MetareplayError, ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError),
+)
 ENDINGS: Final = (".json", ".jsonl", SUFFIX)
 
 
@@ -102,7 +106,7 @@ def _read_file(path: Path, name: str, found: Found) -> None:
             found.failures.append(_checked(Failure.read(path)))
             return
         content = path.read_bytes()
-    except Exception as error:  # whatever a broken file raises
+    except UNREADABLE as error:
         found.broken.append(Broken(name, _reason(error)))
         return
     in_lines = path.name.endswith(".jsonl")
@@ -110,7 +114,7 @@ def _read_file(path: Path, name: str, found: Found) -> None:
         place = f"{name}, line {number}" if in_lines else name
         try:
             _add(opened_json(text)[0], place, found)
-        except Exception as error:  # likewise
+        except UNREADABLE as error:
             found.broken.append(Broken(place, _reason(error)))
 
 
@@ -125,7 +129,7 @@ def _add(parts: dict[str, Any], place: str, found: Found) -> None:
         record = family.read(parts)
         if record is None:
             continue
-        family.setting(record), family.seed(record)
+        family.check(record)
         key, known = family.key(record), found.records[family.name]
         if key in known:
             found.repeated.append(place)
@@ -149,6 +153,8 @@ def _reason(error: BaseException) -> str:
     """Return in one line why something could not be read."""
     if isinstance(error, MetareplayError):
         return one_line(error)
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+        return "damaged: it is not a whole JSON document"
     if isinstance(error, KeyError):
         return f"damaged or not a record: it has no {error}"
     return f"damaged or not a record: {one_line(error)}"

@@ -1,449 +1,123 @@
-// Draws what is in the element #data when it is looked at. Every text becomes text, never markup.
-"use strict";
-(() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
-  const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif';
-  const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
+// Draws what is in the element #data when it is looked at; charts first, then what is inside a setting.
 
-  // ---- small helpers
-
-  const make = (name, properties = {}, ...children) => {
-    const element = Object.assign(document.createElement(name), properties);
-    element.append(...children);
-    return element;
-  };
-  // plotly reads some markup in its texts, so what could be markup is escaped
-  const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-  const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
-  const number = (value) => (value === null || value === undefined ? "-" : String(value));
-  const media = matchMedia("(prefers-color-scheme: dark)");
-  const root = document.documentElement;
-  let printing = false;
-  const isDark = () => !printing && (root.dataset.theme ? root.dataset.theme === "dark" : media.matches);
-  const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
-  const pick = (pair) => pair[isDark() ? 1 : 0];
-  const faint = (hex, share) => {
-    const parts = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
-    return `rgba(${parts.join(",")},${share})`;
-  };
-  // a colour between the first and the last of a sequence, bright enough for the background
-  const ramp = (share) => {
-    const [low, high] = isDark() ? [0.25, 1] : [0, 0.85];
-    const at = (low + share * (high - low)) * (VIRIDIS.length - 1);
-    const [from, to] = [VIRIDIS[Math.floor(at)], VIRIDIS[Math.ceil(at)]];
-    const mixed = [1, 3, 5].map((i) => {
-      const [a, b] = [parseInt(from.slice(i, i + 2), 16), parseInt(to.slice(i, i + 2), 16)];
-      return Math.round(a + (b - a) * (at % 1)).toString(16).padStart(2, "0");
-    });
-    return `#${mixed.join("")}`;
-  };
-
-  // ---- tables: sortable by the buttons in their heads
-
-  const valueOf = (row, column) => {
-    const cell = row.cells[column];
-    return cell.dataset.value === undefined ? null : Number(cell.dataset.value);
-  };
-  const sortBy = (head) => {
-    const table = head.closest("table");
-    const body = table.tBodies[0];
-    const column = head.cellIndex;
-    const rows = [...body.rows];
-    const isNumber = rows.some((row) => valueOf(row, column) !== null);
-    const before = head.getAttribute("aria-sort");
-    const first = isNumber ? "descending" : "ascending";
-    const order = before === null ? first : before === "ascending" ? "descending" : "ascending";
-    const sign = order === "ascending" ? 1 : -1;
-    const texts = new Intl.Collator("en", { numeric: true });
-    const keys = new Map(rows.map((row) => [row, isNumber ? valueOf(row, column) : row.cells[column].textContent]));
-    rows.sort((a, b) => {
-      const [x, y] = [keys.get(a), keys.get(b)];
-      if (x === null || y === null) return (x === null) - (y === null);
-      return sign * (isNumber ? x - y : texts.compare(x, y));
-    });
-    for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
-    head.setAttribute("aria-sort", order);
-    body.append(...rows);
-  };
-  document.addEventListener("click", (event) => {
-    const head = event.target.closest("th > button");
-    if (head) sortBy(head.parentElement);
-  });
-
-  const tableOf = ({ columns, rows }, label) => {
-    const heads = columns.map(([head, isNumber, about]) => {
-      const button = make("button", { type: "button", textContent: head, title: about || "" });
-      return make("th", { scope: "col", className: isNumber ? "number" : "" }, button);
-    });
-    const lines = rows.map((row) => {
-      const cells = row.map((cell, i) => {
-        const [text, value, note] = Array.isArray(cell) ? cell : [cell];
-        const element = make("td", { textContent: text, className: columns[i][1] ? "number" : "" });
-        if (value !== null && value !== undefined) element.dataset.value = value;
-        if (note) element.append(make("small", { textContent: note }));
-        return element;
-      });
-      return make("tr", {}, ...cells);
-    });
-    const table = make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...lines));
-    const scroll = make("div", { className: "scroll", tabIndex: 0 }, table);
-    scroll.setAttribute("role", "region");
-    scroll.setAttribute("aria-label", label);
-    return scroll;
-  };
-
-  for (const input of document.querySelectorAll("input[data-table]")) {
-    const rows = [...document.getElementById(input.dataset.table).querySelector("tbody").rows];
-    const texts = rows.map((row) => row.textContent.toLowerCase());
-    const status = input.closest("p").querySelector("[role=status]");
-    input.addEventListener("input", () => {
-      const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-      let shown = 0;
-      rows.forEach((row, i) => {
-        row.hidden = !words.every((word) => texts[i].includes(word));
-        shown += row.hidden ? 0 : 1;
-      });
-      status.textContent = words.length ? `${shown} of ${rows.length}` : "";
-    });
+const data = JSON.parse(document.getElementById("data").textContent);
+const KINDS = { heat, lines, dots, parallel };
+const PAPER = 660; // pixels, the width of a page
+const drawn = new Set();
+let printing = false;
+const draw = (figure) => {
+  const kind = KINDS[figure.chart.kind];
+  const plot = figure.querySelector(".plot");
+  const width = printing ? PAPER : plot.clientWidth;
+  if (!width) return; // inside something that is closed
+  const [traces, look] = kind.draw(figure.chart, width);
+  plot.style.minHeight = `${look.height}px`;
+  window.Plotly.react(plot, traces, { ...look, width }, { displayModeBar: false });
+  figure.dataset.drawn = "yes";
+  drawn.add(figure);
+};
+// the plotting library is large, so it is started with the first chart, once the page is there
+const start = () => {
+  if (window.Plotly) return;
+  document.head.append(make("script", { textContent: document.getElementById("library").textContent }));
+};
+let library = null;
+const started = () => {
+  library ??= new Promise((done) => requestAnimationFrame(() => setTimeout(done))).then(start);
+  return library;
+};
+const watcher = new IntersectionObserver((entries) => {
+  for (const entry of entries.filter((one) => one.isIntersecting)) {
+    watcher.unobserve(entry.target);
+    started().then(() => draw(entry.target));
   }
+}, { rootMargin: "300px" });
 
-  // ---- charts: each kind has a height, a drawing, and a table of its numbers
-
-  const axis = (title, more = {}) => ({
-    title: { text: plain(title), standoff: 8 }, automargin: true, fixedrange: true, zeroline: false,
-    gridcolor: colour("--plot-rule"), linecolor: colour("--rule"), ...more,
-  });
-  const layout = (height, more) => ({
-    height, margin: { l: 8, r: 12, t: 12, b: 8 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: FONT, size: 12, color: colour("--text") }, dragmode: false, hovermode: "closest",
-    hoverlabel: { font: { family: FONT }, align: "left" }, showlegend: false, ...more,
-  });
-  const columnsOf = (heads) => heads.map((head, i) => [head, i > 0 || heads.length > 3, ""]);
-
-  // four rows that were measured, as a matrix: before all tasks, just before and just after each, and at the end
-  const matrixOf = ([first, before, after, last]) => {
-    const rows = Array.from({ length: first.length + 1 }, () => first.map(() => null));
-    before.forEach((value, i) => { rows[i][i] = value; });
-    after.forEach((value, i) => { rows[i + 1][i] = value; });
-    rows[0] = first;
-    rows[first.length] = last;
-    return rows;
-  };
-  const placesOf = (chart) => chart.at || chart.rows.map((_, i) => i);
-  const complete = (charts) => charts.map((chart, i) => {
-    if (chart.ends) return { ...chart, rows: matrixOf(chart.ends) };
-    if (chart.kind !== "over time") return chart;
-    const before = charts[i - 1];
-    const lines = before.rows[0].map((_, task) => ({ name: `task ${task + 1}`, y: before.rows.map((row) => row[task]) }));
-    return { ...chart, kind: "lines", panels: [{ x: placesOf(before), lines }] };
-  });
-
-  const heat = {
-    height: (chart) => Math.min(460, 110 + 26 * Math.max(5, (chart.rows || chart.ends)[0].length)),
-    draw: (chart) => {
-      const at = placesOf(chart);
-      const tasks = chart.rows[0].length;
-      const z = chart.rows[0].map((_, task) => chart.rows.map((row) => row[task]));
-      const corners = Array.from({ length: tasks + 1 }, (_, i) => [i + 0.5, i + 0.5]).flat();
-      const cells = {
-        type: "heatmap", z, x: at, y: chart.rows[0].map((_, i) => i + 1), zmin: 0, zmax: 100,
-        colorscale: "Viridis", hoverongaps: false, colorbar: { title: { text: "%" }, thickness: 12, outlinewidth: 0 },
-        hovertemplate: `${plain(chart.x)} %{x}<br>${plain(chart.y)} %{y}<br><b>%{z:.1f} %</b><extra></extra>`,
-        texttemplate: tasks <= 10 ? "%{z:.0f}" : "", textfont: { size: 10 },
-      };
-      const steps = {
-        x: corners.slice(0, -1), y: corners.slice(1), mode: "lines", line: { color: "#fff", width: 1.5 }, hoverinfo: "skip",
-      };
-      const grid = { showgrid: false };
-      return [[cells, steps], layout(heat.height(chart), {
-        plot_bgcolor: colour("--plot-missing"), xaxis: axis(chart.x, { ...grid, range: [-0.5, tasks + 0.5] }),
-        yaxis: axis(chart.y, { ...grid, range: [tasks + 0.5, 0.5] }),
-      })];
-    },
-    table: (chart) => ({
-      columns: columnsOf([chart.x, ...chart.rows[0].map((_, i) => `${chart.y} ${i + 1}`)]).map((one) => [one[0], true, ""]),
-      rows: chart.rows.map((row, i) => [[String(placesOf(chart)[i]), placesOf(chart)[i]], ...row.map((value) => [number(value), value])]),
-    }),
-  };
-
-  const lines = {
-    columns: (chart, width) => Math.min(chart.panels.length, width < 560 ? 1 : width < 860 ? 2 : 3),
-    height: (chart, width) => {
-      const rows = Math.ceil(chart.panels.length / lines.columns(chart, width));
-      const legend = chart.panels[0].lines.length > 1 && chart.panels[0].lines.length <= 10 ? 40 : 0;
-      return (rows === 1 ? 330 : 60 + 200 * rows) + legend;
-    },
-    draw: (chart, width) => {
-      const traces = [];
-      const many = chart.panels.length > 1;
-      const columns = lines.columns(chart, width);
-      const rows = Math.ceil(chart.panels.length / columns);
-      const named = chart.panels[0].lines.length;
-      const more = { shapes: [], annotations: [], showlegend: named > 1 && named <= 10 };
-      more.legend = { orientation: "h", y: -0.18 * (rows === 1 ? 1 : 1.6 / rows), yanchor: "top", x: 0 };
-      chart.panels.forEach((panel, at) => {
-        const [x, y] = [`x${at ? at + 1 : ""}`, `y${at ? at + 1 : ""}`];
-        panel.lines.forEach((line, i) => {
-          const own = line.colour ? pick(line.colour) : named > 2 ? ramp(i / (named - 1)) : colour("--quiet");
-          const shared = { x: panel.x, xaxis: x, yaxis: y, legendgroup: line.name, mode: "lines" };
-          if (line.spread) {
-            const edge = (sign) => line.y.map((value, j) => (value === null ? null : value + sign * (line.spread[j] || 0)));
-            const quiet = { ...shared, line: { width: 0 }, hoverinfo: "skip", showlegend: false };
-            traces.push({ ...quiet, y: edge(1) }, { ...quiet, y: edge(-1), fill: "tonexty", fillcolor: faint(own, 0.18) });
-          }
-          const spread = line.spread ? line.spread.map((value) => (value === null ? "" : ` ± ${value}`)) : line.y.map(() => "");
-          traces.push({
-            ...shared, y: line.y, name: plain(line.name), customdata: spread, connectgaps: true, showlegend: at === 0,
-            mode: line.dots ? "lines+markers" : "lines", marker: { size: 5 },
-            line: { color: own, width: line.dashed ? 1.5 : 2, dash: line.dashed ? "dot" : "solid" },
-            hovertemplate: `${plain(line.name)}<br>${plain(chart.x)} %{x}<br><b>%{y}%{customdata}</b><extra></extra>`,
-          });
-        });
-        const bar = (from, to, look) => ({
-          type: "rect", xref: x, yref: `${y} domain`, x0: from, x1: to, y0: 0, y1: 1, layer: "below", ...look,
-        });
-        for (const [from, to] of panel.shades || []) {
-          more.shapes.push(bar(from, to, { fillcolor: colour("--quiet"), opacity: 0.16, line: { width: 0 } }));
-        }
-        for (const mark of chart.marks || []) {
-          more.shapes.push({
-            type: "line", xref: x, yref: `${y} domain`, x0: mark, x1: mark, y0: 0, y1: 1, layer: "below",
-            line: { color: colour("--quiet"), width: 1, dash: "dot" },
-          });
-        }
-        if (many) {
-          more.annotations.push({
-            text: plain(panel.title), showarrow: false, xref: `${x} domain`, yref: `${y} domain`, x: 0, y: 1, yanchor: "bottom",
-            xanchor: "left", font: { size: 12 },
-          });
-        }
-        const bottom = at >= chart.panels.length - columns;
-        more[`xaxis${at ? at + 1 : ""}`] = axis(bottom ? chart.x : "", { nticks: many ? 4 : 8 });
-        more[`yaxis${at ? at + 1 : ""}`] = axis(at % columns === 0 ? chart.y : "", {
-          nticks: many ? 4 : 6, rangemode: chart.zero ? "tozero" : "normal", matches: at ? "y" : undefined,
-        });
-      });
-      if (many) more.grid = { rows, columns, pattern: "independent", xgap: 0.12, ygap: 0.3 };
-      if (many) more.margin = { l: 8, r: 12, t: 28, b: 8 };
-      return [traces, layout(lines.height(chart, width), more)];
-    },
-    table: (chart) => {
-      const names = chart.panels.flatMap((panel) => panel.lines.map((line) => {
-        return panel.title && panel.lines.length > 1 ? `${panel.title}, ${line.name}` : panel.title || line.name;
-      }));
-      const all = chart.panels.flatMap((panel) => panel.lines);
-      const cell = (line, i) => {
-        const spread = line.spread && line.spread[i] !== null ? ` ± ${line.spread[i]}` : "";
-        return line.y[i] === null ? "-" : [`${line.y[i]}${spread}`, line.y[i]];
-      };
-      return {
-        columns: [chart.x, ...names].map((name) => [name, true, ""]),
-        rows: chart.panels[0].x.map((x, i) => [[number(x), x], ...all.map((line) => cell(line, i))]),
-      };
-    },
-  };
-
-  const dots = {
-    height: (chart) => 90 + 22 * chart.rows.length,
-    draw: (chart, width) => {
-      const y = chart.rows.map((_, i) => i);
-      const most = width < 560 ? 22 : 60;
-      const text = (mean, spread) => `${number(mean)}${spread === null ? "" : ` ± ${spread}`}`;
-      const ours = {
-        x: chart.rows.map((row) => row[2]), y, mode: "markers", type: "scatter", name: "ours",
-        marker: { color: chart.rows.map((row) => pick(row[1])), size: 9 },
-        error_x: { type: "data", array: chart.rows.map((row) => row[3] || 0), thickness: 1.5, width: 3, color: colour("--quiet") },
-        text: chart.rows.map((row) => `${plain(row[0])}<br><b>${text(row[2], row[3])}</b>`), hovertemplate: "%{text}<extra></extra>",
-      };
-      const printed = chart.rows.map((row, i) => [row, i]).filter(([row]) => row[4] !== null);
-      const paper = {
-        x: printed.map(([row]) => row[4]), y: printed.map(([, i]) => i), mode: "markers", type: "scatter", name: "paper",
-        marker: { symbol: "diamond-open", size: 11, color: colour("--text"), line: { width: 1.5 } },
-        text: printed.map(([row]) => `${plain(row[0])}, paper<br><b>${text(row[4], row[5])}</b>`),
-        hovertemplate: "%{text}<extra></extra>",
-      };
-      return [printed.length ? [ours, paper] : [ours], layout(dots.height(chart), {
-        xaxis: axis(chart.x, { nticks: width < 560 ? 4 : 10 }),
-        yaxis: axis("", {
-          tickvals: y, ticktext: chart.rows.map((row) => plain(short(row[0], most))), range: [chart.rows.length - 0.4, -0.6],
-        }),
-        showlegend: printed.length > 0, legend: { orientation: "h", y: 1, yanchor: "bottom", x: 1, xanchor: "right" },
-        margin: { l: 8, r: 12, t: printed.length ? 28 : 12, b: 8 },
-      })];
-    },
-    table: (chart) => ({
-      columns: [["setting", false, ""], ["mean", true, ""], ["deviation", true, ""], ["paper", true, ""], ["its deviation", true, ""]],
-      rows: chart.rows.map((row) => [row[0], ...[2, 3, 4, 5].map((i) => [number(row[i]), row[i]])]),
-    }),
-  };
-
-  // where a value stands on an axis of parallel coordinates, from 0 to 1, and what is written beside it
-  const scale = (values) => {
-    const known = values.filter((value) => value !== null && value !== "-");
-    const numeric = known.length > 0 && known.every((value) => typeof value === "number");
-    const different = [...new Set(known)].sort(numeric ? (a, b) => a - b : undefined);
-    if (!numeric || different.length <= 12) {
-      const last = Math.max(1, different.length - 1);
-      const at = new Map(different.map((value, i) => [value, different.length === 1 ? 0.5 : i / last]));
-      return { place: (value) => at.get(value) ?? null, ticks: different.map((value) => [at.get(value), String(value)]) };
-    }
-    const [low, high] = [different[0], different[different.length - 1]];
-    const log = low > 0 && high / low > 50;
-    const of = (value) => (log ? Math.log(value) : value);
-    const place = (value) => (typeof value === "number" ? (of(value) - of(low)) / (of(high) - of(low)) : null);
-    const steps = [0, 0.25, 0.5, 0.75, 1];
-    const back = (share) => (log ? Math.exp(of(low) + share * (of(high) - of(low))) : low + share * (high - low));
-    return { place, ticks: steps.map((share) => [share, Number(back(share).toPrecision(3)).toString()]) };
-  };
-  const parallel = {
-    height: () => 420,
-    draw: (chart, width) => {
-      const names = [...chart.fields, chart.measure];
-      const scales = names.map((_, i) => scale(chart.rows.map((row) => row[i])));
-      const scores = chart.rows.map((row) => row[names.length - 1]);
-      const order = scores.map((score, i) => [score, i]).filter(([score]) => score !== null).sort((a, b) => a[0] - b[0]);
-      const bins = new Map();
-      order.forEach(([, i], rank) => { // coloured by rank, as most settings of a sweep are close to each other
-        const bin = Math.floor(11.99 * (chart.low ? 1 - rank / order.length : rank / order.length));
-        if (!bins.has(bin)) bins.set(bin, []);
-        bins.get(bin).push(i);
-      });
-      const traces = [...bins].map(([bin, rows]) => {
-        const trace = { x: [], y: [], text: [], mode: "lines", line: { color: ramp(bin / 11), width: 1.4 }, opacity: 0.8 };
-        for (const i of rows) {
-          const about = names.map((name, j) => `${plain(name)} ${plain(number(chart.rows[i][j]))}`).join("<br>");
-          names.forEach((_, j) => {
-            trace.x.push(j);
-            trace.y.push(scales[j].place(chart.rows[i][j]));
-            trace.text.push(about);
-          });
-          trace.x.push(null);
-          trace.y.push(null);
-          trace.text.push("");
-        }
-        return { ...trace, hovertemplate: "%{text}<extra></extra>" };
-      });
-      const annotations = scales.flatMap((one, j) => one.ticks.map(([y, text]) => ({
-        x: j, y, text: plain(short(text, 14)), showarrow: false, font: { size: 11 }, xanchor: j === names.length - 1 ? "left" : "right",
-        xshift: j === names.length - 1 ? 4 : -4, bgcolor: faint(isDark() ? "#15181b" : "#ffffff", 0.75),
-      })));
-      const shapes = names.map((_, j) => ({
-        type: "line", x0: j, x1: j, y0: 0, y1: 1, line: { color: colour("--quiet"), width: 1 },
-      }));
-      const letters = width < 560 ? Math.floor(60 / names.length) : 24;
-      return [traces, layout(parallel.height(), {
-        annotations, shapes,
-        xaxis: axis("", {
-          tickvals: names.map((_, j) => j), ticktext: names.map((name) => plain(short(name, letters))), showgrid: false, side: "top",
-          range: [-0.35, names.length - 0.5],
-        }),
-        yaxis: { visible: false, range: [-0.06, 1.06], fixedrange: true },
-      })];
-    },
-    table: null, // the table of the sweep stands beside it
-  };
-
-  const KINDS = { heat, lines, dots, parallel };
-  const drawn = new Set();
-  const draw = (figure) => {
-    const kind = KINDS[figure.chart.kind];
-    const plot = figure.querySelector(".plot");
-    const [traces, look] = kind.draw(figure.chart, plot.clientWidth);
-    window.Plotly.react(plot, traces, look, { displayModeBar: false, responsive: true });
-    figure.dataset.drawn = "yes";
-    drawn.add(figure);
-  };
-  // the plotting library is large, so it is started with the first chart
-  let library = null;
-  const started = () => {
-    library ??= new Promise((done) => {
-      requestAnimationFrame(() => setTimeout(() => {
-        document.head.append(make("script", { textContent: document.getElementById("library").textContent }));
-        done();
-      }));
+const figureOf = (chart) => {
+  const kind = KINDS[chart.kind];
+  const plot = make("div", { className: "plot" });
+  plot.setAttribute("role", "img");
+  plot.setAttribute("aria-label", `${chart.title}. ${chart.told}`);
+  const figure = make("figure", {}, make("figcaption", { textContent: chart.title }), plot, make("p", { textContent: chart.told }));
+  if ((chart.panels && chart.panels.length > 1) || chart.kind === "dots" || chart.kind === "parallel") figure.className = "wide";
+  if (kind.table) {
+    const numbers = make("details", {}, make("summary", { textContent: "The numbers as a table" }));
+    numbers.addEventListener("toggle", () => {
+      if (numbers.open && numbers.children.length === 1) numbers.append(tableOf(kind.table(chart), `${chart.title}: numbers`));
     });
-    return library;
-  };
-  const watcher = new IntersectionObserver((entries) => {
-    for (const entry of entries.filter((one) => one.isIntersecting)) {
-      watcher.unobserve(entry.target);
-      started().then(() => draw(entry.target));
-    }
-  }, { rootMargin: "300px" });
-
-  const figureOf = (chart) => {
-    const kind = KINDS[chart.kind];
-    const plot = make("div", { className: "plot" });
-    plot.setAttribute("role", "img");
-    plot.setAttribute("aria-label", `${chart.title}. ${chart.told}`);
-    const figure = make("figure", {}, make("figcaption", { textContent: chart.title }), plot, make("p", { textContent: chart.told }));
-    if ((chart.panels && chart.panels.length > 1) || chart.kind === "dots" || chart.kind === "parallel") figure.className = "wide";
-    if (kind.table) {
-      const numbers = make("details", {}, make("summary", { textContent: "The numbers as a table" }));
-      numbers.addEventListener("toggle", () => {
-        if (numbers.open && numbers.children.length === 1) numbers.append(tableOf(kind.table(chart), `${chart.title}: numbers`));
-      });
-      figure.append(numbers);
-    }
-    figure.chart = chart;
-    plot.style.minHeight = `${kind.height(chart, root.clientWidth - 40)}px`;
-    watcher.observe(figure);
-    return figure;
-  };
-  for (const place of document.querySelectorAll("[data-chart]")) place.replaceWith(figureOf(data.charts[place.dataset.chart]));
-
-  // ---- what is inside a setting or a sweep is made when it is opened
-
-  const fill = (details) => {
-    const found = data.details[details.id];
-    if (!found || details.children.length > 1) return;
-    if (found.charts.length) details.append(make("div", { className: "charts" }, ...complete(found.charts).map(figureOf)));
-    const label = details.querySelector("summary").firstChild.textContent;
-    if (found.table) details.append(tableOf(found.table, `Settings: ${label}`));
-    if (found.command) {
-      const about = "Run it again:";
-      details.append(make("p", { className: "note", textContent: about }), make("pre", { textContent: found.command }));
-    }
-    const facts = found.facts.flatMap(([name, text]) => [make("dt", { textContent: name }), make("dd", { textContent: text })]);
-    if (facts.length) details.append(make("dl", {}, ...facts));
-    if (found.seeds) details.append(tableOf(found.seeds, `Seeds: ${label}`));
-  };
-  for (const details of document.querySelectorAll("details.detail")) {
-    details.addEventListener("toggle", () => details.open && fill(details));
+    figure.append(numbers);
   }
-  const show = () => {
-    const details = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (!details || !details.matches("details.detail")) return;
-    details.open = true;
-    fill(details);
-    details.scrollIntoView();
-    details.querySelector("summary").focus({ preventScroll: true });
-  };
-  addEventListener("hashchange", show);
-  document.addEventListener("click", (event) => {
-    const link = event.target.closest("td a[href^='#']");
-    if (link && link.hash === location.hash) show(); // the address does not change, so nothing else would hear it
-  });
-  show();
+  figure.chart = chart;
+  plot.style.minHeight = `${kind.height(chart, root.clientWidth - 40)}px`;
+  watcher.observe(figure);
+  return figure;
+};
+for (const place of document.querySelectorAll("[data-chart]")) place.replaceWith(figureOf(data.charts[place.dataset.chart]));
 
-  // ---- colours, and paper
+// ---- what is inside a setting or a sweep is made when it is opened
 
-  const redraw = () => drawn.forEach(draw);
-  const choice = document.getElementById("theme");
-  choice.addEventListener("change", () => {
-    if (choice.value) root.dataset.theme = choice.value;
-    else delete root.dataset.theme;
-    redraw();
-  });
-  media.addEventListener("change", redraw);
-  addEventListener("beforeprint", () => {
-    if (!window.Plotly) return;
-    printing = true;
-    for (const figure of document.querySelectorAll("main > section > figure, details[open] > .charts > figure")) draw(figure);
-  });
-  addEventListener("afterprint", () => {
-    printing = false;
-    redraw();
-  });
-  root.dataset.ready = String(Math.round(performance.now()));
-})();
+const fill = (details) => {
+  const found = data.details[details.id];
+  if (!found || details.children.length > 1) return;
+  if (found.charts.length) details.append(make("div", { className: "charts" }, ...complete(found.charts).map(figureOf)));
+  const label = details.querySelector("summary").firstChild.textContent;
+  if (found.table) details.append(tableOf(found.table, `Settings: ${label}`));
+  if (found.command) {
+    const about = "Run it again:";
+    details.append(make("p", { className: "note", textContent: about }), make("pre", { textContent: found.command }));
+  }
+  const facts = found.facts.flatMap(([name, text]) => [make("dt", { textContent: name }), make("dd", { textContent: text })]);
+  if (facts.length) details.append(make("dl", {}, ...facts));
+  if (found.seeds) details.append(tableOf(found.seeds, `Seeds: ${label}`));
+};
+for (const details of document.querySelectorAll("details.detail")) {
+  details.addEventListener("toggle", () => details.open && fill(details));
+}
+const show = () => {
+  const details = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!details || !details.matches("details.detail")) return;
+  details.open = true;
+  fill(details);
+  details.scrollIntoView();
+  details.querySelector("summary").focus({ preventScroll: true });
+};
+addEventListener("hashchange", show);
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("td a[href^='#']");
+  if (link && link.hash === location.hash) show(); // the address does not change, so nothing else would hear it
+});
+show();
+
+// ---- colours, and paper
+
+const redraw = () => drawn.forEach(draw);
+let width = innerWidth;
+let soon = 0;
+addEventListener("resize", () => {
+  if (innerWidth === width) return; // a phone's address bar came or went
+  width = innerWidth;
+  clearTimeout(soon);
+  soon = setTimeout(redraw, 150);
+});
+const choice = document.getElementById("theme");
+choice.addEventListener("change", () => {
+  if (choice.value) root.dataset.theme = choice.value;
+  else delete root.dataset.theme;
+  redraw();
+});
+media.addEventListener("change", redraw);
+// on paper, everything that is not closed is drawn, in light colours and as wide as a page
+let before;
+addEventListener("beforeprint", () => {
+  start();
+  [printing, before] = [true, root.dataset.theme];
+  root.dataset.theme = "light";
+  for (const figure of document.querySelectorAll("main > section > figure, details[open] > .charts > figure")) draw(figure);
+});
+addEventListener("afterprint", () => {
+  printing = false;
+  if (before) root.dataset.theme = before;
+  else delete root.dataset.theme;
+  redraw();
+});
+root.dataset.ready = String(Math.round(performance.now()));

@@ -5,21 +5,21 @@ from math import isnan
 from statistics import fmean
 from typing import Any, Final, final
 
-import numpy as np
-
 from metareplay._core.text import deviation, duration
 from metareplay.experiments.base import kind_of
 from metareplay.experiments.record import Record
-from metareplay.reports.charts import Chart, Dot, Dots, Heat, Line, Lines, Matrix, OverTime, Panel
+from metareplay.reports.charts import Chart, Dot, Dots
 from metareplay.reports.commands import run_command
 from metareplay.reports.family import Family, Group, Tried
 from metareplay.reports.published import bare_setting
+from metareplay.reports.stream_charts import accuracy_charts, alignment_charts
 from metareplay.reports.tables import Cell, Column, Table
 from metareplay.reports.words import (
     all_of,
     distinct,
     identity,
     memory_of,
+    moment,
     options,
     shown_name,
     told,
@@ -59,7 +59,7 @@ class Streams(Family[Record]):
         if kind_of(parts) != Record.kind:
             return None
         record = Record.from_json(parts)
-        float(record.ra), float(record.ta), float(record.va), float(record.dot), bare_setting(record.identity)
+        hash(record.stream.get("tasks"))
         return record
 
     def key(self, record: Record) -> str:
@@ -103,7 +103,7 @@ class Streams(Family[Record]):
                 Cell.of_count(record.seed),
                 *(Cell.of([getattr(record, name)], DIGITS.get(name, 2)) for name in METRICS),
                 *(Cell.of_seconds([float(record.seconds.get(name, 0))]) for name in ("learn", "evaluate")),
-                *(Cell(record.engine), Cell(record.date), Cell(record.key)),
+                *(Cell(record.engine), Cell(moment(record.date)), Cell(record.key)),
             ]
             for record in group.records
         ]
@@ -129,14 +129,7 @@ class Streams(Family[Record]):
 
     def charts(self, group: Group[Record]) -> list[Chart]:
         """Return the accuracies, and dot products of gradients if they were measured."""
-        accuracy = _mean([record.accuracy for record in group.records])
-        if accuracy.size == 0:
-            return []
-        found: list[Chart] = [
-            _heat(accuracy),
-            _over_time(accuracy) if group.first.identity.full_matrix else _ends(group),
-        ]
-        return found + _alignment(group)
+        return [] if group.first.accuracy.size == 0 else [*accuracy_charts(group), *alignment_charts(group)]
 
     def overview(self, groups: Sequence[Group[Record]]) -> list[Chart]:
         """Return retained accuracy by setting, one chart per stream."""
@@ -262,83 +255,3 @@ def _printed(group: Group[Record], metric: str) -> str:
 def _paper(group: Group[Record]) -> str:
     """Return all numbers of the paper for a setting in one line."""
     return "; ".join(f"{METRICS[name].head} {_printed(group, name).strip('()')}" for name in group.published)
-
-
-def _mean(matrices: Sequence[Matrix]) -> Matrix:
-    """Return the mean over seeds; NaN where a seed was not measured."""
-    found: Matrix = np.mean(np.stack(matrices), axis=0)
-    return found
-
-
-def _heat(accuracy: Matrix) -> Chart:
-    tasks, last = accuracy.shape[1], accuracy[-1]
-    return Heat(
-        title="Accuracy matrix",
-        told=f"Accuracy on each of {tasks} tasks after each task, mean over seeds. At the end the tasks are between "
-        f"{np.nanmin(last):.1f} and {np.nanmax(last):.1f} %.",
-        x="tasks learned",
-        y="task",
-        values=accuracy,
-    )
-
-
-def _over_time(accuracy: Matrix) -> Chart:
-    return OverTime(
-        title="Accuracy of each task over time",
-        told=f"One line per task, from the first (dark) to the last (bright), mean over seeds. The first task has "
-        f"{accuracy[1, 0]:.1f} % just after it was learned and {accuracy[-1, 0]:.1f} % at the end.",
-        x="tasks learned",
-        y="accuracy (%)",
-    )
-
-
-def _ends(group: Group[Record]) -> Chart:
-    """Return each task when it was learned and at the end, which is all that was measured."""
-    after = np.stack([np.diag(record.accuracy[1:]) for record in group.records])
-    last = np.stack([record.accuracy[-1] for record in group.records])
-    learner = shown_name(group.first.learner)
-    return Lines(
-        title="Accuracy of each task just after learning and at the end",
-        told=f"On average {after.mean():.1f} % just after learning and {last.mean():.1f} % at the end. Run with "
-        "--full-matrix to measure every task after every task.",
-        x="task",
-        y="accuracy (%)",
-        panels=[
-            Panel(
-                x=list(range(1, last.shape[1] + 1)),
-                lines=[
-                    Line.of("just after learning", after, dashed=True, dots=True),
-                    Line.of("at the end", last, learner=learner, dots=True),
-                ],
-            )
-        ],
-    )
-
-
-def _alignment(group: Group[Record]) -> list[Chart]:
-    """Return dot products along the stream and their distribution, mean over the seeds that measured them."""
-    found = [record.alignment for record in group.records if record.alignment and record.alignment["count"]]
-    if not found or len({tuple(one["bounds"]) for one in found}) > 1:
-        return []
-    bounds = np.array(found[0]["bounds"], np.float64)
-    learner = shown_name(group.first.learner)
-
-    def mean(name: str) -> Matrix:
-        values = np.array([one["means"] if name == "means" else one["quantiles"][name] for one in found], np.float64)
-        return np.asarray(values.mean(axis=0), np.float64)
-
-    lines = [Line(name="mean", values=mean("means"), learner=learner, dots=True)]
-    lines += [Line(name=f"{q} % are below", values=mean(q), dashed=True) for q in ("5", "50", "95")]
-    overall = fmean(one["mean"] for one in found)
-    positive = 100 * fmean(sum(one["counts"][len(one["edges"]) // 2 + 1 :]) / one["count"] for one in found)
-    return [
-        Lines(
-            title="Transfer and interference along the stream",
-            told=f"Dot products of an example's gradient with past ones: above 0 is transfer, below 0 interference. "
-            f"The mean over the whole stream is {overall:+.3f}; {positive:.0f} % of the products are above 0.",
-            x="examples seen",
-            y="dot product",
-            panels=[Panel(x=((bounds[1:] + bounds[:-1]) / 2).tolist(), lines=lines)],
-            marks=found[0]["changes"],
-        )
-    ]

@@ -1,5 +1,6 @@
 """What sweeps found, as `metareplay sweep` wrote it, and settings that were compared without a sweep."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -156,7 +157,7 @@ def compared(tried: Sequence[tuple[str, Tried]]) -> list[SweepFile]:
 
 
 def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value))
 
 
 def _cell(value: Any) -> Cell:
@@ -164,4 +165,4 @@ def _cell(value: Any) -> Cell:
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else plain_text(value)
+    return value if value is not None and _is_number(value) else plain_text(value)

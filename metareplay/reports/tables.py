@@ -1,5 +1,6 @@
 """Tables of a report: what is shown in a cell, and what it is sorted by."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -30,11 +31,11 @@ class Cell:
         """Return mean and deviation over seeds.
 
         Args:
-            values: The number of each seed; those that are NaN were not measured.
+            values: The number of each seed; those that are not finite were not measured.
             digits: How many decimal places to show.
             note: What is shown below it, if all of them were measured.
         """
-        known = [value for value in values if value == value]
+        known = [value for value in values if math.isfinite(value)]
         if not known or len(known) < len(values):
             return Cell(UNKNOWN)
         return Cell(spread(known, digits), fmean(known), note)

@@ -73,6 +73,18 @@ def told(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {_word(value)}" for name, value in values.items() if value is not None)
 
 
+def moment(date: object) -> str:
+    """Return a date and time as people write it, to the minute.
+
+    Args:
+        date: The date and time as a record has it.
+
+    >>> moment("2026-01-02T03:04:05+00:00")
+    '2026-01-02 03:04'
+    """
+    return str(date)[:16].replace("T", " ")
+
+
 def distinct(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return names of which those that are shared by several settings say what differs between these.
 
@@ -94,6 +106,17 @@ def distinct(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> lis
         times[longer] += 1
         found.append(f"{longer} #{times[longer]}" if times[longer] > 1 else longer)
     return found
+
+
+def varied_options(settings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return of each learner's options those that not all of them share.
+
+    Args:
+        settings: All settings of each learner.
+    """
+    given = [options(one) for one in settings]
+    names = _varied(given)
+    return [{name: one[name] for name in names if name in one} for one in given]
 
 
 def all_of(values: Iterable[str]) -> str:
