@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, Final
 
-from griffe import Attribute, Class, Extension, Function, Module, Object, ParameterKind, Parameters
+from griffe import Alias, Attribute, Class, Extension, Function, Module, Object, ParameterKind, Parameters
 
 OWN_DEFAULTS: Final = (  # what a default is written as in the source, and what a caller would write
     (re.compile(r"\(lambda: (.*)\)\(\)"), r"\1"),
@@ -30,10 +30,22 @@ class Readable(Extension):
             **kwargs: Of no use here.
         """
         del kwargs
+        _prefer_what_is_exported(pkg)
         classes = list(_improved(pkg))
         repeated = [(kind, name) for kind in classes for name in _explained_elsewhere(kind)]
         for kind, name in repeated:
             del kind.members[name]
+
+
+def _prefer_what_is_exported(package: Module) -> None:
+    """Let a name mean the function or class, as in Python, where a module has the same name."""
+    for name, member in list(package.members.items()):
+        if isinstance(member, Module):
+            _prefer_what_is_exported(member)
+            if name in (package.exports or ()) and name in member.members:
+                package.members[name] = member.members[name]
+        elif isinstance(member, Alias) and member.resolved and isinstance(member.target, Module):
+            member.target = member.target.members.get(name, member.target)
 
 
 def _improved(holder: Object) -> Iterator[Class]:

@@ -72,3 +72,12 @@ def test_classes_are_shown_as_python_has_them(tmp_path: Path, monkeypatch: pytes
         ("memory", ("keyword-only", "list('ab')")),
     ]
     assert "```pycon\n>>> Base(1).learn()\n2\n```" in found["Base"].docstring.value
+
+
+def test_a_function_is_preferred_to_the_module_of_its_name(tmp_path: Path) -> None:
+    package = tmp_path / "shown_package"
+    package.mkdir()
+    (package / "__init__.py").write_text('from shown_package.load import load\n\n__all__ = ["load"]\n')
+    (package / "load.py").write_text('def load() -> None:\n    """Load it."""\n')
+    found = load("shown_package", extensions=load_extensions("dataclasses", Readable), search_paths=[tmp_path])
+    assert found["load"].is_function
