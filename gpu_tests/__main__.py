@@ -3,6 +3,7 @@
 python -m gpu_tests [part of a name ...]      exit code 1: some failed
 """
 
+import gc
 import importlib
 import importlib.util
 import sys
@@ -18,6 +19,7 @@ import torch
 from metareplay.experiments.record import versions
 
 OUT = Path("results/gpu-tests.txt")
+KEPT = 2**30  # bytes of GPU memory that tests may keep between them without a word
 
 
 def main(words: list[str]) -> int:
@@ -54,6 +56,10 @@ def main(words: list[str]) -> int:
             print("".join(traceback.format_exc()[-3000:]), flush=True)
             if isinstance(error, KeyboardInterrupt):
                 break
+        gc.collect()
+        torch.cuda.empty_cache()  # a test that fills the GPU leaves nothing for other processes otherwise
+        if (kept := torch.cuda.memory_reserved()) > KEPT:
+            say(f"        {name} leaves {kept / 2**30:.1f} GiB of GPU memory taken")
     say(f"{passed} passed, {failed} failed")
     if not words:
         OUT.parent.mkdir(exist_ok=True)

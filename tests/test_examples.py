@@ -21,6 +21,7 @@ PRINTED = {
     "own_model": rf"Online +horizontal 0%.*MER +horizontal {PERCENT}, vertical {PERCENT}, falling {PERCENT}, rising",
     "recurring_drift": rf"Online.( +{PERCENT}){{2}}.*Reservoir( +{PERCENT}){{2}}.*Mixed, half recent( +{PERCENT}){{2}}",
     "regression": r"squared error mean absolute error \d\.\d+.*Huber loss +mean absolute error \d\.\d+",
+    "several_ranks": r"rank 0: weights [0-9a-f]{12}, error 0\.\d+ on the old data, 0\.\d+ on the new data",
     "several_heads": rf"task 0, 2 classes: {PERCENT}.*task 1, 3 classes: {PERCENT}.*task 2, 5 classes: {PERCENT}",
 }
 

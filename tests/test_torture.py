@@ -5,6 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from torture.interrupts import AtLine, _while_observing
+from torture.subjects import SUBJECTS
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -45,3 +50,13 @@ def test_a_failure_is_shown_and_counted() -> None:
     assert failure == "  FAILED something: it went wrong"
     assert line.split() == ["a", "failure", "2", "1", line.split()[-1]]
     assert last == "1 failures"
+
+
+@pytest.mark.parametrize("name", ["er", "mer", "mer, clipped", "mer, one big batch", "mer, current rate"])
+def test_ctrl_c_while_draws_are_made_ahead_leaves_the_memory_as_it_was(name: str, tmp_path: Path) -> None:
+    work, whole = _while_observing(SUBJECTS[name], tmp_path), AtLine()
+    work(whole)
+    times = [found for (file, _), found in whole.times.items() if Path(file).name in ("sampler.py", "replay.py")]
+    assert times, "nothing is drawn ahead any more"
+    numbers = [number for found in times for number in found[:: max(1, len(found) // 3)]]
+    assert not [wrong for number in numbers if (wrong := work(AtLine(number)))]

@@ -1,6 +1,7 @@
 """The command `lm`: pre-train a small language model on one language after the other, with and without MER."""
 
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -13,8 +14,8 @@ from metareplay._core.checks import check_count, choice
 from metareplay.cli.console import aside, draw, print_json, print_table, remark
 from metareplay.cli.stopping import asked_to_stop
 from metareplay.errors import InputError
-from metareplay.lm import ARMS, SIZES, LmRecord, LmSettings, made_up, read_languages, train
-from metareplay.lm.report import plot_losses, table
+from metareplay.lm import ARMS, SIZES, LmRecord, LmSettings, made_up, read_languages, read_records, train
+from metareplay.lm.report import plot_alignment, plot_losses, table
 
 MINI = LmSettings()
 
@@ -37,10 +38,19 @@ def lm(
     seeds: Annotated[int, typer.Option(help="How many seeds.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     copy_on: Annotated[str, typer.Option(help="Where the Reptile line keeps old weights: device or host.")] = "device",
-    out: Annotated[Path, typer.Option(help="Where records, checkpoints and the picture are kept.")] = Path("runs/lm"),
+    alignment: Annotated[
+        bool, typer.Option("--alignment", help="Compare gradients of new and replayed rows; draw a picture.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Where records, checkpoints and pictures are kept.")] = Path("runs/lm"),
+    only_records: Annotated[
+        bool, typer.Option("--only-records", help="Train nothing: show what is in --out already; no text is needed.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Pre-train a small Llama-like model on one language after the other, byte by byte, with and without MER."""
+    if only_records:
+        _show(read_records(out), out, as_json)
+        return
     wanted = [ARMS[choice("--arms", name.strip(), list(ARMS))] for name in arms.split(",")]
     model = SIZES[choice("--size", size, list(SIZES))]
     check_count("--seeds", seeds, "there is one seed at least")
@@ -72,6 +82,7 @@ def lm(
                     *(arm, languages, replace(settings, seed=seed), out),
                     device=place,
                     copy_on=copy_on,
+                    alignment=alignment,
                     report=report,
                     stop=asked.is_set,
                 )
@@ -83,8 +94,13 @@ def lm(
     if asked.is_set():
         remark("metareplay: stopped; give the same command again to continue")
         raise typer.Exit(130)
+    _show(found, out, as_json)
+
+
+def _show(found: Sequence[LmRecord], out: Path, as_json: bool) -> None:
+    """Show records as a table and as pictures, or print them."""
     if as_json:
-        print_json({"records": [asdict(record) for record in found]})
+        print_json({"records": [record.plain() for record in found]})
         return
     heading, *lines = table(found)
     shown = Table(title="loss in nats per byte, on text that was not learned")
@@ -94,3 +110,5 @@ def lm(
         shown.add_row(*line)
     print_table(shown)
     draw(partial(plot_losses, found), out / "losses.png")
+    if any(record.cosine is not None for record in found):
+        draw(partial(plot_alignment, found), out / "alignment.png")

@@ -10,6 +10,7 @@ import numpy as np
 
 from metareplay._core.checks import check_count, check_room, instance, whole
 from metareplay._core.columns import Columns
+from metareplay._core.interrupts import HeldBack
 from metareplay._core.plan import Plan, Rates
 from metareplay._core.table import Table
 from metareplay.engines.engine import Outcome
@@ -98,8 +99,8 @@ class ReplayLearner(Learner):
         del table
         if not self.memory.looks_ahead or self.memory.augment is not None:
             return None
-        with Sampler(self.memory, self.draws, self.seen, np.full(count, -1, np.int64)) as memory:
-            return self.plan(memory)
+        with HeldBack(), Sampler(self.memory, self.draws, self.seen, np.full(count, -1, np.int64)) as memory:
+            return self.plan(memory)  # at the end of the block the memory is as it was
 
     def _augmented(self, plan: Plan, table: Table) -> Outcome:
         """Execute a plan whose replayed examples are transformed; all of it can be undone."""

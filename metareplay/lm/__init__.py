@@ -2,7 +2,7 @@
 
 from metareplay.lm.arms import ARMS, Arm
 from metareplay.lm.llama import SIZES, Llama, Size
-from metareplay.lm.record import LmRecord
+from metareplay.lm.record import LmRecord, read_records
 from metareplay.lm.text import Language, made_up, read_languages
 from metareplay.lm.training import LmSettings, train
 
@@ -17,5 +17,6 @@ __all__ = [
     "Size",
     "made_up",
     "read_languages",
+    "read_records",
     "train",
 ]

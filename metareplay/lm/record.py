@@ -1,14 +1,17 @@
 """What training over languages showed: the loss on every language, at many moments."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
-from metareplay._core.files import write_text
+from metareplay._core.files import write_atomically
+from metareplay._core.seal import opened_json, sealed_json
 from metareplay.errors import DataError
+from metareplay.lm.arms import ARMS
+
+OF_ITS_OWN: Final = ("arm", "seed")  # settings in which the records of one comparison differ
 
 
 @final
@@ -25,8 +28,14 @@ class LmRecord:
         ends: Which of the moments are the ends of the languages.
         parameters: How many parameters the model has.
         seconds: How long training took, without measuring.
-        mer_seconds: How much of it was spent in `mix` and `step`, by the clock of the host.
+        mer_seconds: How much of it was spent in `mix` and `step`; each call counts with the time of the host or of the
+            device, whichever was longer.
         device: What it ran on.
+        alignment: For each moment, the `dot` product and the `cosine` of the gradients of the new and the replayed rows
+            in the last batch before it, at the weights before that batch was learned (`loops.gradient_alignment`);
+            None in place of a number if the batch had no replayed rows, and altogether if this was not measured.
+        versions: The versions of everything that the training depends on.
+        date: When it ended.
     """
 
     arm: str
@@ -39,6 +48,9 @@ class LmRecord:
     seconds: float
     mer_seconds: float
     device: str
+    alignment: dict[str, list[float | None]] | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    date: str = ""
 
     @property
     def final(self) -> float:
@@ -56,22 +68,52 @@ class LmRecord:
         rises = [self.losses[-1][i] - self.losses[end][i] for i, end in enumerate(self.ends[:-1])]
         return float(np.mean(rises)) if rises else None
 
+    @property
+    def cosine(self) -> float | None:
+        """The mean cosine of the gradients of new and replayed rows; None if it was not measured."""
+        found = [value for value in (self.alignment or {}).get("cosine", []) if value is not None]
+        return float(np.mean(found)) if found else None
+
+    def plain(self) -> dict[str, Any]:
+        """Return the record as plain JSON values, without `alignment` if it was not measured."""
+        return {name: value for name, value in asdict(self).items() if name != "alignment" or value is not None}
+
     def save(self, path: Path) -> None:
-        """Write the record as JSON, whole or not at all.
+        """Write the record as JSON with a checksum, whole or not at all.
 
         Args:
             path: The file.
         """
-        write_text(path, json.dumps(asdict(self), indent=1) + "\n")
+        with write_atomically(path) as file:
+            file.write(sealed_json(self.plain(), indent=1))
 
     @classmethod
     def load(cls, path: Path) -> "LmRecord":
-        """Read a record.
+        """Read a record, and compare its checksum.
 
         Args:
             path: The file.
         """
         try:
-            return cls(**json.loads(path.read_text()))
+            parts, _ = opened_json(path.read_bytes())
+            return cls(**parts)
         except (OSError, TypeError, ValueError) as error:
             raise DataError(f"{path} is damaged: delete it, and train again") from error
+
+
+def read_records(folder: Path) -> list[LmRecord]:
+    """Read the records in a folder, in the order of arms and seeds; they must be of one comparison.
+
+    Args:
+        folder: Where `train` has put them.
+    """
+    found = [LmRecord.load(path) for path in sorted(folder.glob("*.json"))]
+    if not found:
+        raise DataError(f"there are no records in {folder}: train first, or give another folder")
+    compared = [{name: one.settings[name] for name in one.settings if name not in OF_ITS_OWN} for one in found]
+    if any(one != compared[0] for one in compared):
+        raise DataError(
+            f"the records in {folder} have different settings: put those to compare into a folder of their own"
+        )
+    places = {name: place for place, name in enumerate(ARMS)}
+    return sorted(found, key=lambda one: (places.get(one.arm, len(places)), one.settings["seed"]))

@@ -5,7 +5,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
@@ -16,10 +16,12 @@ from torch import Tensor
 from metareplay._core.checks import check_count, check_rate
 from metareplay._core.files import write_atomically
 from metareplay.errors import InputError
+from metareplay.experiments.record import now, versions
 from metareplay.lm.arms import Arm
 from metareplay.lm.llama import SIZES, Llama, Size
 from metareplay.lm.record import LmRecord
 from metareplay.lm.text import Language
+from metareplay.lm.watch import Watch
 from metareplay.loops import PeriodicMER
 from metareplay.memories import DiskReservoir
 
@@ -74,6 +76,7 @@ def train(
     *,
     device: str = "cpu",
     copy_on: Any = "device",
+    alignment: bool = False,
     report: Callable[[int, int], object] = lambda _step, _total: None,
     stop: Callable[[], bool] = lambda: False,
     save_seconds: float = 60.0,
@@ -87,6 +90,8 @@ def train(
         folder: Where the record is written, and a checkpoint until then.
         device: "cpu" or "cuda".
         copy_on: Where the Reptile line keeps its copy: "device" or "host".
+        alignment: Whether to compare the gradients of new and replayed rows whenever losses are measured, in an arm
+            that has replayed rows. Training stays the same.
         report: Is told the step and the number of all steps.
         stop: Says whether to stop; training then goes on from there when it is called again.
         save_seconds: How many seconds lie between two checkpoints.
@@ -94,14 +99,17 @@ def train(
     Returns:
         The record; None if training was stopped.
     """
+    has_alignment = alignment and arm.share > 0
     plain = {**asdict(settings), "arm": asdict(arm), "texts": {one.name: one.fingerprint() for one in languages}}
+    if has_alignment:
+        plain["alignment"] = True
     key = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
     place = Path(folder) / f"{arm.name}-{settings.seed}-{key}"
     path = Path(folder) / f"{place.name}.json"
     if path.exists():
         return LmRecord.load(path)
     with ExitStack() as stack:
-        training = _Training(arm, languages, settings, place, device, copy_on, stack)
+        training = _Training(arm, languages, settings, place, device, copy_on, has_alignment, stack)
         training.resume()
         total, saved = settings.steps * len(languages), time.monotonic()
         while training.step < total:
@@ -130,6 +138,7 @@ class _Training:
         place: Path,
         device: str,
         copy_on: Any,
+        has_alignment: bool,
         stack: ExitStack,
     ) -> None:
         self.arm, self.languages, self.settings, self.place, self.device = arm, languages, settings, place, device
@@ -145,32 +154,48 @@ class _Training:
         rate = settings.rate if arm.has_line else 1.0
         options = {"every": settings.every, "rate": rate, "seed": settings.seed, "copy_on": copy_on}
         self.mer = PeriodicMER(self.model, memory=memory, share=arm.share, **options)
-        self.step, self.seconds, self.mer_seconds = 0, 0.0, 0.0
+        self.step, self.watch = 0, Watch(device)
         self.steps, self.losses, self.ends = list[int](), list[list[float]](), list[int]()
+        self.alignment: dict[str, list[float | None]] | None = {"dot": [], "cosine": []} if has_alignment else None
         self.tests = [one.test_rows(settings.test_rows, settings.context + 1).to(device) for one in languages]
 
     def take_step(self) -> None:
         """Learn one batch; measure if it is time to."""
-        began = time.perf_counter()
-        batch = self.mer.mix(self._batch())
-        mixed = time.perf_counter()
+        self.watch.start()
+        is_due, rows = self._is_due(self.step + 1), self._batch()
+        with self.watch.mer():
+            batch = self.mer.mix(rows)
+        batch = batch.to(self.device, non_blocking=True)
+        if is_due and self.alignment is not None:
+            self._compare(batch, self.alignment)
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.lr * min(1.0, (self.step + 1) / self.settings.warmup)
-        with self._precision():
-            loss = self.model.loss(batch.to(self.device, non_blocking=True))
-        loss.backward()
+        self._loss(batch).backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        learned = time.perf_counter()
-        self.mer.step()
-        over = time.perf_counter()
+        with self.watch.mer():
+            self.mer.step()
         self.step += 1
-        self.seconds += over - began
-        self.mer_seconds += mixed - began + over - learned
-        steps, (of_language, measures) = self.settings.steps, (self.step % self.settings.steps, self.settings.measures)
-        if of_language == 0 or of_language * measures // steps != (of_language - 1) * measures // steps:
+        if is_due:
             self._measure()
+
+    def _is_due(self, step: int) -> bool:
+        """Say whether losses are measured after this step."""
+        of_language, measures, steps = step % self.settings.steps, self.settings.measures, self.settings.steps
+        return of_language == 0 or of_language * measures // steps != (of_language - 1) * measures // steps
+
+    def _loss(self, rows: Tensor) -> Tensor:
+        with torch.autocast("cuda", torch.bfloat16) if self.device.startswith("cuda") else nullcontext():
+            return self.model.loss(rows)
+
+    def _compare(self, batch: Tensor, found: dict[str, list[float | None]]) -> None:
+        """Compare the gradients of new and replayed rows, with the weights before they are learned."""
+        self.watch.pause()
+        alignment = self.mer.alignment(batch, self._loss)
+        found["dot"].append(alignment.dot if alignment else None)
+        found["cosine"].append(alignment.cosine if alignment else None)
+        self.watch.start()
 
     def _batch(self) -> Tensor:
         """Return the new rows of this step; they depend on nothing but the seed and the step."""
@@ -187,23 +212,21 @@ class _Training:
 
     @torch.no_grad()
     def _measure(self) -> None:
-        with self._precision():
-            losses = [
-                float(torch.stack([self.model.loss(some) * len(some) for some in rows.split(64)]).sum()) / len(rows)
-                for rows in self.tests
-            ]
+        self.watch.pause()
+        losses = [
+            float(torch.stack([self._loss(some) * len(some) for some in rows.split(64)]).sum()) / len(rows)
+            for rows in self.tests
+        ]
         if self.step % self.settings.steps == 0:
             self.ends.append(len(self.steps))
         self.steps.append(self.step)
         self.losses.append(losses)
 
-    def _precision(self) -> AbstractContextManager[Any]:
-        return torch.autocast("cuda", torch.bfloat16) if self.device.startswith("cuda") else nullcontext()
-
     def save(self) -> None:
         """Write a checkpoint, whole or not at all."""
+        self.watch.pause()
         counts = {"step": self.step, "steps": self.steps, "losses": self.losses, "ends": self.ends}
-        times = {"seconds": self.seconds, "mer_seconds": self.mer_seconds}
+        times = {"seconds": self.watch.seconds, "mer_seconds": self.watch.mer_seconds, "alignment": self.alignment}
         weights = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
         with write_atomically(self.place / "checkpoint.pt") as file:
             torch.save({**counts, **times, **weights, "mer": self.mer.state_dict()}, file)
@@ -217,7 +240,8 @@ class _Training:
             self.optimizer.load_state_dict(state["optimizer"])
             self.mer.load_state_dict(state["mer"])
             self.step, self.steps, self.losses, self.ends = (state[n] for n in ("step", "steps", "losses", "ends"))
-            self.seconds, self.mer_seconds = state["seconds"], state["mer_seconds"]
+            self.watch.seconds, self.watch.mer_seconds = state["seconds"], state["mer_seconds"]
+            self.alignment = state.get("alignment")
 
     def record(self, plain: dict[str, Any]) -> LmRecord:
         """Return the record of all this."""
@@ -230,7 +254,10 @@ class _Training:
             losses=self.losses,
             ends=self.ends,
             parameters=sum(parameter.numel() for parameter in self.model.parameters()),
-            seconds=self.seconds,
-            mer_seconds=self.mer_seconds,
+            seconds=self.watch.seconds,
+            mer_seconds=self.watch.mer_seconds,
             device=torch.cuda.get_device_name() if is_gpu else "cpu",
+            alignment=self.alignment,
+            versions=versions(),
+            date=now(),
         )

@@ -1,16 +1,17 @@
 """MER for training loops with batches: replay in each batch, and a Reptile line every few hundred steps."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, Literal, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from metareplay._core.batches import batch_of, columns_of
 from metareplay._core.checks import check_count, instance, real, shown, whole
 from metareplay._core.draws import Draws
 from metareplay.errors import InputError
+from metareplay.loops.alignment import GradientAlignment, gradient_alignment
 from metareplay.loops.ranks import rank_and_ranks, seed_of_rank
 from metareplay.loops.reptile_line import ReptileLine
 from metareplay.loops.row_memories import row_memory
@@ -63,10 +64,11 @@ class PeriodicMER:
         self.rank, self.ranks = rank_and_ranks()
         self.seed = Draws(seed).seed
         self._draws = Draws(seed_of_rank(self.seed, self.rank, self.ranks))
-        self._line = ReptileLine(model, rate, copy_on)
+        self._model, self._line = model, ReptileLine(model, rate, copy_on)
         self._memory = row_memory(memory) if memory is not None else None
         self.steps, self.new_rows, self.replayed_rows = 0, 0, 0
         self._owed = Fraction(0)  # replayed rows that the share still asks for; always less than one between batches
+        self._parts: tuple[int, int] | None = None  # how many rows of the latest batch are new, and replayed
 
     @property
     def rate(self) -> float:
@@ -89,6 +91,7 @@ class PeriodicMER:
         kind, columns = columns_of(batch)
         count = len(next(iter(columns.values())))
         if self._memory is None or not count:
+            self._parts = count, 0
             return batch
         self._memory.check_form(columns)
         size, owed = 0, self._owed
@@ -99,6 +102,7 @@ class PeriodicMER:
         self._owed = owed
         self.new_rows += count
         self.replayed_rows += size
+        self._parts = count, size
         if not size:
             return batch
         mixed = {
@@ -117,6 +121,29 @@ class PeriodicMER:
             return False
         self._line.move()
         return True
+
+    def alignment(self, batch: Any, loss_of: Callable[[Any], Tensor]) -> GradientAlignment | None:
+        """Compare the gradients of the new and of the replayed rows of a batch, without any effect on training.
+
+        `loops.gradient_alignment` says what is measured. It takes about as long as the forward and backward passes of a
+        training step, so call it once in a while. On several ranks, each compares the rows of its own batch.
+
+        Args:
+            batch: What the latest `mix` returned, on any device.
+            loss_of: Takes rows as a batch of the same kind, and returns their mean loss.
+
+        Returns:
+            Dot product and cosine, or None if the batch has no replayed rows.
+        """
+        kind, columns = columns_of(batch)
+        if self._parts is None or len(next(iter(columns.values()))) != sum(self._parts):
+            raise InputError("alignment looks at the batch that the latest mix returned: call mix first, and give that")
+        new, replayed = self._parts
+        if not new or not replayed:
+            return None
+        parts = [{name: values[rows] for name, values in columns.items()} for rows in (slice(new), slice(new, None))]
+        one, other = (list(batch_of(kind, part)) if isinstance(batch, list) else batch_of(kind, part) for part in parts)
+        return gradient_alignment(self._model, loss_of, one, other)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what `load_state_dict` needs in order to go on exactly from here, together with model and optimizer.

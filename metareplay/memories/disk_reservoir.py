@@ -54,12 +54,13 @@ class DiskReservoir(Memory):
 
     def __init__(self, folder: str | Path, capacity: int | None = None, seed: int = 0) -> None:
         self.folder = path_of("folder", folder)
+        self._place = self.folder.absolute()  # wherever the process goes
         self._draws = Draws(seed)
         if capacity is not None:
             check_count("capacity", capacity, "a memory holds at least one example")
-        self._lock = FolderLock(self.folder)
+        self._lock = FolderLock(self._place)
         try:
-            self._rows = DiskRows.open(self.folder, self._lock)
+            self._rows = DiskRows.open(self._place, self._lock)
             if capacity is None and self._rows is None:
                 raise InputError(f"there is no reservoir in {self.folder} yet: say how large it may be, capacity=...")
             there = whole("capacity", capacity) if self._rows is None else self._rows.capacity
@@ -334,7 +335,7 @@ class DiskReservoir(Memory):
     def _make(self, columns: Mapping[str, Tensor]) -> DiskRows:
         """Return the rows; make the files when the first rows come."""
         if self._rows is None and not self._closed:
-            self._rows = DiskRows(self.folder, RowForm.of(columns), self.capacity, self._state(), self._lock)
+            self._rows = DiskRows(self._place, RowForm.of(columns), self.capacity, self._state(), self._lock)
             if self.table is None:
                 self._make_table(self._rows)
         return self._open_rows()

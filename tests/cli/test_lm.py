@@ -19,6 +19,33 @@ def test_a_table_a_picture_and_the_same_again(call: Call) -> None:
     document = json.loads(call(*SMALL, "--arms", "sequential,mer-0.5", "--json").out)
     assert [record["arm"] for record in document["records"]] == ["sequential", "mer-0.5"]
     assert len(document["records"][0]["losses"]) == 16
+    assert not Path("runs/lm/alignment.png").exists()
+
+
+def test_gradients_are_compared_on_request(call: Call) -> None:
+    answer = call(*SMALL, "--arms", "sequential,mer-0.5", "--alignment")
+    assert answer.code == 0
+    assert "cosine" in answer.out
+    assert Path("runs/lm/alignment.png").exists()
+
+
+def test_records_are_shown_again_without_training(call: Call) -> None:
+    first = call(*SMALL, "--arms", "mer-0.5,sequential", "--seeds", "2")
+    again = call("lm", "--only-records")
+    assert again.code == 0
+    assert sorted(again.out.splitlines()) == sorted(first.out.splitlines()), "the same, with arms in the usual order"
+    call(*SMALL, "--rate", "0.5", "--arms", "mer-0.5")
+    assert "different settings: put those to compare into a folder of their own" in call("lm", "--only-records").err
+    Path("empty").mkdir()
+    assert "there are no records in empty" in call("lm", "--only-records", "--out", "empty").err
+
+
+def test_a_damaged_record_is_named(call: Call) -> None:
+    call(*SMALL, "--arms", "sequential")
+    [path] = Path("runs/lm").glob("*.json")
+    assert json.loads(path.read_text())["versions"]["torch"]
+    path.write_bytes(path.read_bytes().replace(b'"steps": 4', b'"steps": 5'))
+    assert f"{path} is damaged: delete it, and train again" in call("lm", "--only-records").err
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """Training over languages: what is measured, exact resume, records that are found again, and what replay does."""
 
 import gzip
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import torch
 
 from metareplay.errors import DataError, InputError
 from metareplay.lm import ARMS, SIZES, Llama, LmRecord, LmSettings, Size, made_up, read_languages, train
-from metareplay.lm.report import plot_losses, table
+from metareplay.lm.report import plot_alignment, plot_losses, table
 
 TINY = LmSettings(
     size=Size(width=16, layers=1, heads=2),
@@ -55,6 +57,34 @@ def test_a_training_that_was_stopped_goes_on_exactly(name: str, tmp_path: Path) 
     assert broken.ends == [1, 3]
     assert [path.suffix for path in (tmp_path / "b").iterdir()] == [".json"]  # checkpoint and rows are gone
     assert trained(name, tmp_path / "b") == broken  # it is not trained again
+
+
+def test_comparing_gradients_changes_nothing_else(tmp_path: Path) -> None:
+    """The losses are the same, also after a stop; only arms with replayed rows have something to compare."""
+    plain, languages = trained("mer-0.5", tmp_path / "a"), made_up(2, 2000)
+    calls = iter([False] * 5 + [True])
+    options: Any = {"folder": tmp_path / "b", "alignment": True}
+    assert train(ARMS["mer-0.5"], languages, TINY, stop=lambda: next(calls), **options) is None
+    record = train(ARMS["mer-0.5"], languages, TINY, **options)
+    unbroken = train(ARMS["mer-0.5"], languages, TINY, tmp_path / "c", alignment=True)
+    assert record is not None
+    assert unbroken is not None
+    assert record.losses == plain.losses
+    assert record.alignment == unbroken.alignment
+    assert record.alignment is not None
+    assert [len(values) for values in record.alignment.values()] == [4, 4]
+    assert record.cosine is not None
+    assert -1 <= record.cosine <= 1
+    assert plain.alignment is None
+    assert "alignment" not in json.loads(next((tmp_path / "a").glob("*.json")).read_text())
+    alone = train(ARMS["reptile"], languages, TINY, **options)
+    assert alone is not None
+    assert alone.alignment is None
+    assert table([record, alone])[0][-1] == "cosine"
+    assert table([record, alone])[2][-1] == ""
+    pytest.importorskip("matplotlib")
+    plot_alignment([record, unbroken, alone], tmp_path / "alignment.png")
+    assert (tmp_path / "alignment.png").stat().st_size > 10_000
 
 
 def test_what_a_killed_process_left_is_not_replayed(tmp_path: Path) -> None:

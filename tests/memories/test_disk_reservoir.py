@@ -396,3 +396,15 @@ def test_stopped_before_any_write_it_opens_with_the_last_commit(
             if reservoir.seen:
                 assert reservoir.held()["0"][:, 0].tolist() == expected(reservoir.seen)
                 assert reservoir.check() == []
+
+
+def test_a_relative_folder_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with mr.DiskReservoir("replay", capacity=5) as reservoir:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        reservoir.offer(torch.arange(9))
+        reservoir.flush()
+    assert not list((tmp_path / "elsewhere").iterdir())
+    with mr.DiskReservoir(tmp_path / "replay") as reservoir:
+        assert reservoir.seen == 9
