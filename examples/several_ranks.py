@@ -1,7 +1,7 @@
 """Train one model on several processes.
 
-The model is wrapped by DDP, each rank has its part of the memory, and PeriodicMER adds replay and the Reptile line. After
-a stop, training goes on exactly from the newest checkpoint. On two processes, start it with
+The model is wrapped by DDP, each rank has its part of the memory, and PeriodicMER adds replay and the Reptile line.
+After a stop, training goes on exactly from the newest checkpoint. On two processes, start it with
 `torchrun --nproc-per-node 2 examples/several_ranks.py --folder run`.
 
 Run it with: python examples/several_ranks.py
