@@ -22,6 +22,7 @@ from metareplay import (
     loops,
     memories,
     networks,
+    reports,
     rl,
     runners,
     streams,
@@ -29,7 +30,8 @@ from metareplay import (
 )
 
 SUBPACKAGES = (
-    *(data, engines, environments, experiments, learners, lm, loops, memories, networks, rl, runners, streams, sweeps),
+    *(data, engines, environments, experiments, learners, lm, loops, memories, networks, reports, rl, runners, streams),
+    sweeps,
 )
 DOCS = ROOT / "docs"
 
