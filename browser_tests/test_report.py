@@ -191,6 +191,21 @@ def test_a_chart_is_also_a_table(page: Page, many: Path) -> None:
     assert figure.locator("tbody tr").count() == TASKS + 1
 
 
+def test_a_rank_and_a_dot_lead_to_their_setting(page: Page, many: Path) -> None:
+    opened(page, many)
+    page.locator("#sweep-1 summary").click()
+    page.locator("#sweep-1 tbody a").first.click()
+    first = page.evaluate("location.hash")
+    assert first.startswith("#streams-")
+    expect(page.locator(f"{first} figure").first).to_have_attribute("data-drawn", "yes")
+    figure = page.locator("#streams > figure").first
+    figure.scroll_into_view_if_needed()
+    expect(figure).to_have_attribute("data-drawn", "yes")
+    page.evaluate("location.hash = ''")
+    figure.locator(".points path").nth(1).click(force=True)
+    expect(page.locator(page.evaluate("location.hash"))).to_have_attribute("open", "")
+
+
 def test_paper_shows_what_is_open(page: Page, many: Path) -> None:
     opened(page, many)
     show(page, "streams-3")

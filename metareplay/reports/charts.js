@@ -140,6 +140,7 @@ const lines = {
 };
 
 const dots = {
+  link: (chart, row) => chart.rows[row][6], // the setting that a dot stands for
   height: (chart) => 90 + 22 * chart.rows.length,
   draw: (chart, width) => {
     const y = chart.rows.map((_, i) => i);

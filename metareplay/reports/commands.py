@@ -2,10 +2,10 @@
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Any, Final
 
-from metareplay.errors import MetareplayError
 from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.names import IMAGES_BY_NAME, LEARNERS_BY_NAME, MEMORIES_BY_NAME, STREAMS_BY_NAME
 from metareplay.experiments.prequential_experiment import PrequentialExperiment
@@ -16,6 +16,13 @@ from metareplay.reports.words import memory_of, options, shown_name
 
 SIZES: Final = ("tasks", "examples", "test_examples")
 OMNIGLOT: Final = ("order", "split", "resolution", "pixels", "labels")
+NOT_OURS: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)  # settings that none of ours has
 SAMPLES: Final = 5  # past gradients that `metareplay run --alignment` compares each one with
 
 
@@ -25,11 +32,11 @@ def run_command(records: Sequence[Record | PrequentialRecord]) -> str | None:
     Args:
         records: The records, which differ in their seeds alone.
     """
-    for experiment, words in _candidates(records[0]):
-        if _key(experiment, records[0]) == records[0].key:
-            return "\n".join(
-                shlex.join([*words, *of_seeds]) for of_seeds in words_for_seeds(one.seed for one in records)
-            )
+    with suppress(*NOT_OURS):
+        for experiment, words in _candidates(records[0]):
+            if _key(experiment, records[0]) == records[0].key:
+                stretches = words_for_seeds(one.seed for one in records)
+                return "\n".join(shlex.join([*words, *some]) for some in stretches)
     return None
 
 
@@ -87,14 +94,11 @@ def _measured(record: Record | PrequentialRecord) -> tuple[dict[str, Any], list[
     return fields, flags
 
 
-def _key(experiment: Experiment, record: Record | PrequentialRecord) -> str | None:
-    """Return the key that the record of an experiment would have; None if it cannot be run."""
-    try:
-        if isinstance(record, PrequentialRecord):
-            return PrequentialExperiment.of(experiment, record.scored).key
-        return experiment.key
-    except (MetareplayError, KeyError, TypeError):
-        return None
+def _key(experiment: Experiment, record: Record | PrequentialRecord) -> str:
+    """Return the key that the record of an experiment would have."""
+    if isinstance(record, PrequentialRecord):
+        return PrequentialExperiment.of(experiment, record.scored).key
+    return experiment.key
 
 
 def words_for(values: Mapping[str, Any]) -> list[str]:

@@ -171,8 +171,9 @@ class Family(ABC, Generic[AnyResult]):
         """
         alone = Group("", [record])
         self.label(alone), self.learner(alone), self.setting(record), self.seed(record), self.date(record)
-        self.table([alone]), self.seeds(alone), self.facts(alone), self.overview([alone, alone]), self.tried(alone)
-        json.dumps([chart.to_json() for chart in self.charts(alone)], allow_nan=False)
+        self.table([alone]), self.seeds(alone), self.facts(alone), self.tried(alone)
+        charts = [*self.charts(alone), *self.overview([alone, alone])]
+        json.dumps([chart.to_json() for chart in charts], allow_nan=False)
 
     def command(self, group: Group[AnyResult]) -> str | None:
         """Return the command that runs the group again; None if there is none.

@@ -2,10 +2,10 @@
 
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
-from metareplay.errors import MetareplayError
-from metareplay.reports.commands import words_for, words_for_seeds
+from metareplay.reports.commands import NOT_OURS, words_for, words_for_seeds
 from metareplay.reports.words import memory_of, options, shown_name
 from metareplay.rl.game_experiment import AGENTS_BY_NAME, GAMES, MEMORIES, GameExperiment
 from metareplay.rl.game_record import GameRecord
@@ -18,10 +18,19 @@ def game_command(records: Sequence[GameRecord]) -> str | None:
     Args:
         records: The records, which differ in their seeds alone.
     """
-    record = records[0]
-    agent, game = shown_name(record.learner), record.game.get("game")
+    with suppress(*NOT_OURS):
+        experiment, words = _candidate(records[0])
+        if experiment.key == records[0].key:
+            stretches = words_for_seeds(one.seed for one in records)
+            return "\n".join(shlex.join([*words, *some]) for some in stretches)
+    return None
+
+
+def _candidate(record: GameRecord) -> tuple[GameExperiment, list[str]]:
+    """Return the experiment that may be that of a record, with its command; raise ValueError if there is none."""
+    agent, game = shown_name(record.learner), str(record.game.get("game"))
     if agent not in AGENTS_BY_NAME or game not in GAMES:
-        return None
+        raise ValueError(f"{agent} on {game} is not one of ours")
     capacity, kind = memory_of(record.settings)
     told = record.game
     exam = told.get("evaluation", {})
@@ -33,23 +42,16 @@ def game_command(records: Sequence[GameRecord]) -> str | None:
     placed = {name: value for name, value in placed.items() if value is not None}
     looks: dict[str, Any] = {name: told[name] for name in ("size", "screen") if name in told}
     seen = told.get("observation", "pixels")
-    try:
-        known = settings(agent, game, seen, known_kind)
-        experiment = GameExperiment(
-            learner=agent,
-            game=game,
-            observation=seen,
-            options={**known, **given},
-            game_options=looks,
-            seed=record.seed,
-            **placed,
-        )
-        if experiment.key != record.key:
-            return None
-    except (MetareplayError, AttributeError, KeyError, TypeError):
-        return None
+    experiment = GameExperiment(
+        learner=agent,
+        game=game,
+        observation=seen,
+        options={**settings(agent, game, seen, known_kind), **given},
+        game_options=looks,
+        seed=record.seed,
+        **placed,
+    )
     quick = ["--quick"] if seen == "state" else []
     engine = str(record.settings.get("engine", "auto"))
     last = ["--engine", engine] if engine != "auto" else []
-    words = ["metareplay", "run", agent, game, *quick, *words_for({**placed, **looks, **given}), *last]
-    return "\n".join(shlex.join([*words, *some]) for some in words_for_seeds(one.seed for one in records))
+    return experiment, ["metareplay", "run", agent, game, *quick, *words_for({**placed, **looks, **given}), *last]

@@ -52,6 +52,8 @@ class Games(Family[GameRecord]):
         if kind_of(parts) != GameRecord.kind:
             return None
         record = GameRecord.from_json(parts)
+        if not all(task for one in record.scores for task in one):
+            raise ValueError("there is an evaluation without episodes")
         if record.means.shape[0] != len(record.frames):
             raise ValueError("there is not one evaluation per number of frames")
         return record
@@ -114,7 +116,7 @@ class Games(Family[GameRecord]):
                 *_scores([record]),
                 Cell.of_count(record.episodes),
                 Cell.of_seconds([float(record.seconds.get("learn", 0))]),
-                *(Cell(record.engine), Cell(moment(record.date)), Cell(record.key)),
+                *(Cell(str(record.engine)), Cell(moment(record.date)), Cell(record.key)),
             ]
             for record in group.records
         ]

@@ -10,6 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, final
 
+import numpy as np
+
 from metareplay._core.files import write_text
 from metareplay._version import __version__
 from metareplay.errors import MetareplayError, PicturesMissingError
@@ -69,7 +71,9 @@ def write_report(found: Found, path: Path, title: str) -> None:
         title: Its title.
     """
     library = _library()  # first, so that a missing one is noticed before any work
-    write_text(path, _rendered(_Content(found), title, library))
+    with np.errstate(all="ignore"):  # a loss may be infinite; what is not finite is not drawn
+        content = _Content(found)
+    write_text(path, _rendered(content, title, library))
 
 
 @final
@@ -140,10 +144,10 @@ class _Content:
         """Return what one sweep shows."""
         best = sweep.settings[0]
         self.details[name] = {
-            "facts": [["Chosen", note] for note in sweep.notes if note],
+            "facts": [["About", note] for note in sweep.notes if note],
             "command": sweep.command,
             "charts": [sweep.chart().to_json()],
-            "table": as_json(sweep.table()),
+            "table": as_json(sweep.table()) | {"links": [one.group for one in sweep.settings]},
         }
         score = Cell.of(best.scores).text if best.scores else ""
         return {"name": name, "title": sweep.title, "count": len(sweep.settings), "best": f"{sweep.measure} {score}"}

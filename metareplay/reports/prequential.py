@@ -111,7 +111,7 @@ class Prequentials(Family[PrequentialRecord]):
                 Cell.of_count(record.seed),
                 *(_cell(name, [record]) for name in SCORES),
                 Cell.of_seconds([sum(record.seconds.values())]),
-                *(Cell(record.engine), Cell(moment(record.date)), Cell(record.key)),
+                *(Cell(str(record.engine)), Cell(moment(record.date)), Cell(record.key)),
             ]
             for record in group.records
         ]

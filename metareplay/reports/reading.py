@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
+import numpy as np
+
 from metareplay._core.seal import opened_json
 from metareplay.errors import MetareplayError
 from metareplay.learners.input_checks import one_line
@@ -113,7 +115,8 @@ def _read_file(path: Path, name: str, found: Found) -> None:
     for number, text in enumerate(content.splitlines() if in_lines else [content], 1):
         place = f"{name}, line {number}" if in_lines else name
         try:
-            _add(opened_json(text)[0], place, found)
+            with np.errstate(all="ignore"):
+                _add(opened_json(text)[0], place, found)
         except UNREADABLE as error:
             found.broken.append(Broken(place, _reason(error)))
 

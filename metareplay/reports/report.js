@@ -13,6 +13,11 @@ const draw = (figure) => {
   const [traces, look] = kind.draw(figure.chart, width);
   plot.style.minHeight = `${look.height}px`;
   window.Plotly.react(plot, traces, { ...look, width }, { displayModeBar: false });
+  if (kind.link && !drawn.has(figure)) {
+    plot.on("plotly_click", (event) => {
+      location.hash = kind.link(figure.chart, event.points[0].y);
+    });
+  }
   figure.dataset.drawn = "yes";
   drawn.add(figure);
 };
@@ -48,7 +53,7 @@ const figureOf = (chart) => {
     figure.append(numbers);
   }
   figure.chart = chart;
-  plot.style.minHeight = `${kind.height(chart, root.clientWidth - 40)}px`;
+  plot.style.minHeight = `${kind.height(chart, innerWidth - 40)}px`;
   watcher.observe(figure);
   return figure;
 };

@@ -21,11 +21,11 @@ def accuracy_charts(group: Group[Record]) -> list[Chart]:
 
 
 def _heat(accuracy: Matrix) -> Chart:
-    tasks, last = accuracy.shape[1], accuracy[-1]
+    tasks, last = accuracy.shape[1], accuracy[-1][np.isfinite(accuracy[-1])]
+    ends = f" At the end the tasks are between {last.min():.1f} and {last.max():.1f} %." if last.size else ""
     return Heat(
         title="Accuracy matrix",
-        told=f"Accuracy on each of {tasks} tasks after each task, mean over seeds. At the end the tasks are between "
-        f"{np.nanmin(last):.1f} and {np.nanmax(last):.1f} %.",
+        told=f"Accuracy on each of {tasks} tasks after each task, mean over seeds.{ends}",
         x="tasks learned",
         y="task",
         values=accuracy,

@@ -103,7 +103,7 @@ class Streams(Family[Record]):
                 Cell.of_count(record.seed),
                 *(Cell.of([getattr(record, name)], DIGITS.get(name, 2)) for name in METRICS),
                 *(Cell.of_seconds([float(record.seconds.get(name, 0))]) for name in ("learn", "evaluate")),
-                *(Cell(record.engine), Cell(moment(record.date)), Cell(record.key)),
+                *(Cell(str(record.engine)), Cell(moment(record.date)), Cell(record.key)),
             ]
             for record in group.records
         ]

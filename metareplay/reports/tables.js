@@ -67,15 +67,17 @@ document.addEventListener("click", (event) => {
   if (head) sortBy(head.parentElement);
 });
 
-const tableOf = ({ columns, rows }, label) => {
+const tableOf = ({ columns, rows, links = [] }, label) => {
   const heads = columns.map(([head, isNumber, about]) => {
     const button = make("button", { type: "button", textContent: head, title: about || "" });
     return make("th", { scope: "col", className: isNumber ? "number" : "" }, button);
   });
-  const lines = rows.map((row) => {
+  const lines = rows.map((row, at) => {
     const cells = row.map((cell, i) => {
       const [text, value, note] = Array.isArray(cell) ? cell : [cell];
-      const element = make("td", { textContent: text, className: columns[i][1] ? "number" : "" });
+      const linked = i === 0 && links[at];
+      const shown = linked ? make("a", { href: `#${links[at]}`, textContent: text }) : text;
+      const element = make("td", { className: columns[i][1] ? "number" : "" }, shown);
       if (value !== null && value !== undefined) element.dataset.value = value;
       if (note) element.append(make("small", { textContent: note }));
       return element;

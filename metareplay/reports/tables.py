@@ -56,7 +56,7 @@ class Cell:
         Args:
             count: The number; None if there is none.
         """
-        return Cell(UNKNOWN if count is None else str(count), count)
+        return Cell(UNKNOWN) if count is None else Cell(str(count), float(count))
 
     @staticmethod
     def of_memory(capacity: int | None, kind: str) -> "Cell":
@@ -66,7 +66,7 @@ class Cell:
             capacity: How many examples it holds; None if there is no memory.
             kind: What kind of memory it is.
         """
-        return Cell(UNKNOWN if capacity is None else str(capacity), capacity or 0, kind)
+        return Cell(UNKNOWN, 0.0) if capacity is None else Cell(str(capacity), float(capacity), kind)
 
 
 @final

@@ -4,13 +4,13 @@ import builtins
 import json
 import math
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_report import GAME, LANGUAGES, PREQUENTIAL, RUN, SWEEP, page_of, run
 from small_runs import ALIGNED, Call
@@ -210,25 +210,33 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 @given(
-    st.sampled_from([RUN, PREQUENTIAL, GAME]),
-    st.integers(0, 30),
+    st.sampled_from([RUN.to_json(), PREQUENTIAL.to_json(), GAME.to_json(), asdict(LANGUAGES), SWEEP]),
+    st.lists(st.integers(0, 30), min_size=1, max_size=3),
     st.recursive(
-        st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text(max_size=5),
+        st.none() | st.booleans() | st.integers(-3, 3) | st.just(10**400) | st.floats() | st.text(max_size=5),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
         max_leaves=5,
     ),
 )
-def test_no_record_stops_the_report(
-    tmp_path_factory: pytest.TempPathFactory, record: Any, number: int, value: Any
+@settings(max_examples=40)
+def test_no_document_stops_the_report(
+    tmp_path_factory: pytest.TempPathFactory, parts: dict[str, Any], path: list[int], value: Any
 ) -> None:
+    """One value in it, or in one of its dictionaries and lists, is another one."""
     folder = tmp_path_factory.mktemp("runs")
-    parts = record.to_json()
-    parts[list(parts)[number % len(parts)]] = value
-    (folder / "record.json").write_text(json.dumps(parts))
-    (folder / "sweep.json").write_text(json.dumps(SWEEP))
+    changed = part = json.loads(json.dumps(parts))
+    for number in path:
+        keys: list[Any] = list(part) if isinstance(part, dict) else list(range(len(part)))
+        key = keys[number % len(keys)]
+        if number == path[-1] or not isinstance(part[key], dict | list) or not part[key]:
+            part[key] = value
+            break
+        part = part[key]
+    (folder / "changed.json").write_text(json.dumps(changed))
+    replace(RUN, learner="ER").write(folder)
     page = page_of(folder)
     found = read([folder])
-    assert found.runs + len(found.broken) + len(found.others) == 1
+    assert found.runs + len(found.broken) + len(found.others) + len(found.sweeps) == 2
     assert page.tags.count("script") == 3
 
 
