@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all browser-test gpu-test torture check lint types clean
+.PHONY: demo docs docs-serve test test-all browser-test gpu-test torture check lint types clean
 
 demo: .venv/ready
 	$(BIN)/metareplay demo
@@ -23,6 +23,13 @@ browser-test: .venv/ready .venv/axe/ready
 	npm install --silent --no-audit --no-fund --prefix .venv/axe axe-core@4
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[browser]'
 	touch $@
+
+# The documentation as a site, in site/; broken links fail. `make docs-serve` shows it and follows changes.
+docs: .venv/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --clean
+
+docs-serve: .venv/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
 # On a machine with a GPU; any Python that has torch will do: make gpu-test PYTHON=python3
 gpu-test:
@@ -45,4 +52,4 @@ types: .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,8 +1,9 @@
-"""Compare our learners with river, deep-river, CapyMOA and Avalanche on the same streams: accuracy and time.
+"""Compare our learners with other libraries.
 
-Every example is predicted before it is learned. In the last stream classes come two by two, and what counts is the
-accuracy on all of them in the end. Settings are the libraries' defaults, or those that are written here; none were
-searched, for any side. Libraries that are not installed are left out: `pip install 'metareplay[others]'` installs them.
+Our learners, river, deep-river, CapyMOA and Avalanche learn the same streams; accuracy and time are compared. Every
+example is predicted before it is learned. In the last stream classes come two by two, and what counts is the accuracy
+on all of them in the end. Settings are the libraries' defaults, or those that are written here; none were searched, for
+any side. Libraries that are not installed are left out: `pip install 'metareplay[others]'` installs them.
 The table in docs/others.md was made with `--examples 4000 --json results/others.json`.
 
 Run it with: python examples/against_others.py

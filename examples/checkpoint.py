@@ -1,4 +1,7 @@
-"""Save a learner in the middle of a stream, load it and continue: the weights are the same as without the break.
+"""Save a learner, load it and continue.
+
+The weights are the same, bit for bit, as without the break: a checkpoint holds the model's weights, the memory, the
+counts and the state of the random draws.
 
 Run it with: python examples/checkpoint.py
 """
@@ -7,42 +10,44 @@ import tempfile
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 import metareplay as mr
 
+# %%
+# The stream has 400 points of two classes. `new_learner` always gives the same first weights and draws.
 
-def stream() -> tuple[Tensor, Tensor]:
-    """Return 400 points and their classes."""
-    xs = torch.randn(400, 5, generator=torch.Generator().manual_seed(0))
-    return xs, (xs.sum(1) > 0).long()
+xs = torch.randn(400, 5, generator=torch.Generator().manual_seed(0))
+ys = (xs.sum(1) > 0).long()
 
 
-def learner() -> mr.MER:
-    """Make a new learner; the same call gives the same first weights and draws."""
+def new_learner() -> mr.MER:
+    """Make a learner that has not seen anything yet."""
     return mr.MER(mr.networks.mlp(5, (16,), 2, seed=0), memory=mr.Reservoir(50), lr=0.1, beta=0.3, s=2, k=5, seed=0)
 
 
-def main() -> None:
-    """Learn the stream in one go, and again with a break in the middle."""
-    xs, ys = stream()
-    unbroken = learner()
-    unbroken.observe_many(xs, ys)
+# %%
+# One learner sees the whole stream without a break.
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "half.ckpt"
-        first_half = learner()
-        first_half.observe_many(xs[:200], ys[:200])
-        first_half.save(path)  # weights, memory, counts and draws
-        print(f"saved after {first_half.seen} examples: {path.stat().st_size} bytes")
-        resumed = mr.load(path, mr.networks.mlp(5, (16,), 2))  # the model's own weights are replaced
+unbroken = new_learner()
+unbroken.observe_many(xs, ys)
 
-    resumed.observe_many(xs[200:], ys[200:])
-    pairs = zip(unbroken.model.parameters(), resumed.model.parameters(), strict=True)
-    same = all(torch.equal(one, other) for one, other in pairs)
-    print(f"resumed and continued to {resumed.seen} examples")
-    print(f"weights identical to an unbroken run: {same}")
+# %%
+# Another one is saved in the middle of the stream. `mr.load` needs a model of the same shape, whose own weights are
+# replaced.
 
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder) / "half.ckpt"
+    first_half = new_learner()
+    first_half.observe_many(xs[:200], ys[:200])
+    first_half.save(path)
+    print(f"saved after {first_half.seen} examples: {path.stat().st_size} bytes")
+    resumed = mr.load(path, mr.networks.mlp(5, (16,), 2))
 
-if __name__ == "__main__":
-    main()
+resumed.observe_many(xs[200:], ys[200:])
+print(f"resumed and continued to {resumed.seen} examples")
+
+# %%
+# Both have the same weights.
+
+pairs = zip(unbroken.model.parameters(), resumed.model.parameters(), strict=True)
+print(f"weights identical to an unbroken run: {all(torch.equal(one, other) for one, other in pairs)}")

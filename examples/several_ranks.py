@@ -1,7 +1,10 @@
-"""Train one model on several processes with DDP and PeriodicMER, with checkpoints; after a stop, go on exactly.
+"""Train one model on several processes.
+
+The model is wrapped by DDP, each rank has its part of the memory, and PeriodicMER adds replay and the Reptile line.
+After a stop, training goes on exactly from the newest checkpoint. On two processes, start it with
+`torchrun --nproc-per-node 2 examples/several_ranks.py --folder run`.
 
 Run it with: python examples/several_ranks.py
-and on two processes with: torchrun --nproc-per-node 2 examples/several_ranks.py --folder run
 """
 
 import argparse
@@ -17,6 +20,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 import metareplay as mr
 
+# %%
+# The data changes in the middle of the training: another function of other inputs. A data loader of your own would give
+# each rank its own rows, as `batch` does here.
+
 STEPS = 40  # the data changes after half of them
 SAVE_EVERY = 10  # steps between two checkpoints
 
@@ -25,6 +32,10 @@ def batch(step: int, rank: int) -> tuple[Tensor, Tensor]:
     """Return the new rows of one rank and their targets; this stands for your data loader."""
     x = torch.randn(12, 4, generator=torch.Generator().manual_seed(1000 * rank + step))
     return (x + 2, x[:, :2]) if step < STEPS // 2 else (x - 2, -x[:, 2:])
+
+
+# %%
+# Training is an ordinary loop. `mix` adds replayed rows to the new ones, and `step` counts towards the Reptile line.
 
 
 def train(folder: Path, rank: int, stop: int = STEPS) -> nn.Module:
@@ -47,6 +58,10 @@ def train(folder: Path, rank: int, stop: int = STEPS) -> nn.Module:
     return plain
 
 
+# %%
+# Each rank saves its own part of a checkpoint. The checkpoint counts when the last rank has written.
+
+
 def save(folder: Path, rank: int, model: nn.Module, optimizer: torch.optim.Optimizer, mer: mr.PeriodicMER) -> None:
     """Save a checkpoint of all ranks; it counts when the last of them has written its part."""
     place = folder / f"step-{mer.steps}"
@@ -67,6 +82,10 @@ def load(folder: Path, rank: int, model: nn.Module, optimizer: torch.optim.Optim
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         mer.load_state_dict(state["mer"])
+
+
+# %%
+# In the end, the hash of the weights shows that all ranks agree, and the errors that the old data is not forgotten.
 
 
 def digest(model: nn.Module) -> str:

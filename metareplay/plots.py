@@ -1,13 +1,16 @@
 """Pictures of records."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from metareplay._core.files import write_atomically
+from metareplay._core.palette import LEARNER_COLOURS, OTHERS, colour_of
 from metareplay.errors import MetareplayError, PicturesMissingError
+from metareplay.experiments.folder import NAMES
 from metareplay.experiments.prequential_record import PrequentialRecord
 from metareplay.experiments.record import Record
 from metareplay.rl.game_record import GameRecord
@@ -27,13 +30,14 @@ def plot_tasks(records: dict[str, Record], path: Path, title: str) -> None:
     """
     figure = new_figure(8, 4.5)
     axes = figure.add_subplot()
-    for number, (name, record) in enumerate(records.items()):
+    colours = learner_colours({name: record.learner for name, record in records.items()})
+    for name, record in records.items():
         tasks = np.arange(1, record.accuracy.shape[1] + 1)
-        colour = f"C{number}"
+        colour = colours[name]
         axes.plot(tasks, record.accuracy[-1], color=colour, linewidth=2.2, marker="o", markersize=4, label=name)
         axes.plot(tasks, np.diag(record.accuracy[1:]), color=colour, linewidth=1, linestyle=":")
-    axes.plot([], [], color="grey", linewidth=2.2, label="at the end of the stream")
-    axes.plot([], [], color="grey", linewidth=1, linestyle=":", label="just after learning the task")
+    axes.plot([], [], color="black", linewidth=2.2, label="at the end of the stream")
+    axes.plot([], [], color="black", linewidth=1, linestyle=":", label="just after learning the task")
     axes.set(title=title, xlabel="task", ylabel="test accuracy (%)", ylim=(0, 100))
     axes.set_xticks(tasks if len(tasks) <= 20 else tasks[:: len(tasks) // 10])
     axes.grid(alpha=0.25)
@@ -56,12 +60,13 @@ def plot_prequential(records: dict[str, PrequentialRecord], path: Path, title: s
     [name] = names
     figure = new_figure(8, 4.5)
     axes = figure.add_subplot()
-    for number, (label, record) in enumerate(records.items()):
-        colour, examples = f"C{number}", record.points["examples"]
+    colours = learner_colours({label: record.learner for label, record in records.items()})
+    for label, record in records.items():
+        colour, examples = colours[label], record.points["examples"]
         axes.plot(examples, record.points[f"window_{name}"], color=colour, linewidth=1.8, label=label)
         axes.plot(examples, record.points[name], color=colour, linewidth=1, linestyle=":")
-    axes.plot([], [], color="grey", linewidth=1.8, label="latest examples")
-    axes.plot([], [], color="grey", linewidth=1, linestyle=":", label="all examples so far")
+    axes.plot([], [], color="black", linewidth=1.8, label="latest examples")
+    axes.plot([], [], color="black", linewidth=1, linestyle=":", label="all examples so far")
     axes.set(title=title, xlabel="examples seen", ylabel=PREQUENTIAL[name])
     axes.set_ylim(0, 100 if name == "accuracy" else None)
     axes.grid(alpha=0.25)
@@ -90,14 +95,15 @@ def plot_scores(records: dict[str, list[GameRecord]], path: Path, title: str, ta
     for name, of_agent in records.items():
         game, _, agent = name.rpartition(": ")
         games.setdefault(game, {})[agent] = of_agent
-    agents = list(dict.fromkeys(agent for group in games.values() for agent in group))
+    learners = {agent: of_agent[0].learner for group in games.values() for agent, of_agent in group.items()}
+    agents, colours = list(learners), learner_colours(learners)
     most = len(next(iter(records.values()))[0].final)
     chosen = [(game, task) for game in games for task in [one - 1 for one in tasks] or range(most)]
     columns = min(3, len(chosen))
     figure = new_figure(1 + 4 * columns, 0.8 + 2.9 * -(-len(chosen) // columns))
     panels = figure.subplots(-(-len(chosen) // columns), columns, squeeze=False).ravel()
     for axes, (game, task) in zip(panels, chosen, strict=False):
-        _draw_scores(axes, games[game], task, {agent: f"C{number}" for number, agent in enumerate(agents)})
+        _draw_scores(axes, games[game], task, colours)
         axes.set_title(f"{game}, task {task + 1}" if game else f"task {task + 1}", fontsize=10)
     for axes in panels[len(chosen) :]:
         axes.set_visible(False)
@@ -146,8 +152,9 @@ def plot_alignment(records: dict[str, Record], path: Path, title: str) -> None:
     found = {name: _measured(name, record) for name, record in records.items()}
     figure = new_figure(2.5 + (6 if len(records) == 1 else 4.5) * len(records), 4.5)
     *panels, last = figure.subplots(1, len(records) + 1, sharey=True, width_ratios=[5] * len(records) + [1.2])
-    for number, (name, axes) in enumerate(zip(records, panels, strict=True)):
-        colour = f"C{number}"
+    colours = learner_colours({name: record.learner for name, record in records.items()})
+    for name, axes in zip(records, panels, strict=True):
+        colour = colours[name]
         _along(axes, found[name], colour)
         axes.set_title(f"{name}: mean {records[name].dot:+.3f}", color=colour)
         shares = np.array(found[name]["counts"][1:-1]) / found[name]["count"]
@@ -226,6 +233,22 @@ def _along(axes: Any, found: dict[str, Any], colour: str) -> None:
     axes.fill_between(middles, quantiles["5"], quantiles["95"], color=colour, alpha=0.17, linewidth=0)
     axes.plot(middles, np.array(found["means"], np.float64), ".", color="black", markersize=3.5)
     axes.set(xlabel="examples seen", xlim=(0, bounds[-1]))
+
+
+def learner_colours(learners: Mapping[str, str]) -> dict[str, str]:
+    """Return a colour for each name in a picture: its learner's own, or another if that is taken.
+
+    Args:
+        learners: The class of each learner, or its name on the command line, by the name that the picture shows.
+
+    >>> learner_colours({"MER": "MER", "ER": "ER"})
+    {'MER': '#0072b2', 'ER': '#c44f00'}
+    """
+    own = {name: colour_of(NAMES.get(learner, learner)).light for name, learner in learners.items()}
+    first = {colour: name for name, colour in reversed(own.items())}
+    others = [one.light for one in (*OTHERS, *LEARNER_COLOURS.values()) if one.light not in first]
+    free = cycle(dict.fromkeys(others) or own.values())
+    return {name: colour if first[colour] == name else next(free) for name, colour in own.items()}
 
 
 def new_figure(width: float, height: float) -> Any:

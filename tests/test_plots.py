@@ -17,8 +17,19 @@ from metareplay.experiments.experiment import Experiment
 from metareplay.paper.plots import plot_memory
 from metareplay.paper.results import Result
 from metareplay.paper.tables import TABLES, Cell, Published
-from metareplay.plots import plot_alignment, plot_matrices, plot_scores, plot_tasks
+from metareplay.plots import learner_colours, plot_alignment, plot_matrices, plot_scores, plot_tasks
 from metareplay.rl import GameRecord
+
+
+def test_a_learner_has_its_own_colour_in_any_company() -> None:
+    alone = learner_colours({"mine": "DQNMER"})["mine"]
+    names = {"DQN": "DQN", "DQN, reservoir": "DQN", "DQN-MER": "DQNMER", "DQN-MER, Adam": "DQNMER"}
+    together = learner_colours(names)
+    assert together["DQN-MER"] == alone == learner_colours({"MER": "mer"})["MER"]
+    assert len(set(together.values())) == len(names)
+    many = learner_colours({f"one {number}": "MER" for number in range(30)})
+    assert many["one 0"] == alone
+    assert len(set(many.values())) > 8
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 100])
@@ -33,7 +44,7 @@ def test_the_picture_is_a_picture(tasks: int, tmp_path: Path) -> None:
         colours = picture.convert("RGB").getcolors(maxcolors=1_000_000)
     assert colours is not None
     found = {colour for count, colour in colours if count > 20}
-    assert {(31, 119, 180), (255, 127, 14)} <= found  # a line for each record, in matplotlib's C0 and C1
+    assert {(0, 114, 178), (17, 119, 51)} <= found  # MER's own colour, and another for the second one
     assert [file.name for file in path.parent.iterdir()] == ["picture.png"]
 
 

@@ -1,19 +1,17 @@
 """Pictures of the paper's tables."""
 
 from collections.abc import Sequence
-from itertools import cycle
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from metareplay._core.palette import colour_of
 from metareplay._core.text import deviation
 from metareplay.paper.results import Result
-from metareplay.plots import new_figure, save_figure
+from metareplay.plots import learner_colours, new_figure, save_figure
 
-MARKERS: Final = (
-    "os^vDPX<>*h"  # one more than there are colours, so that each model has its own pair of colour and marker
-)
+MARKERS: Final = "os^vDPX<>*h"
 
 
 def plot_memory(found: Sequence[Result], path: Path, title: str) -> None:
@@ -26,11 +24,11 @@ def plot_memory(found: Sequence[Result], path: Path, title: str) -> None:
     """
     chosen = [one for one in found if one.cell.metric == "ra" and one.cell.memory is not None]
     columns = list(dict.fromkeys(one.cell.column for one in chosen))
-    models = list(dict.fromkeys(one.cell.model for one in chosen))
-    styles = {
-        model: {"color": f"C{number % 10}", "marker": marker}
-        for number, (model, marker) in enumerate(zip(models, cycle(MARKERS), strict=False))
-    }
+    colours = learner_colours({one.cell.model: one.cell.experiment.learner for one in chosen})
+    styles: dict[str, dict[str, str]] = {}
+    for number, (model, colour) in enumerate(colours.items()):  # each has its own pair of colour and marker
+        looks = [{"color": colour, "marker": MARKERS[(number + more) % len(MARKERS)]} for more in range(len(MARKERS))]
+        styles[model] = next(one for one in looks if one not in styles.values())
     figure = new_figure(1 + 4.8 * len(columns), 6)
     panels = figure.subplots(1, len(columns), squeeze=False)[0]
     for axes, column in zip(panels, columns, strict=True):
@@ -38,7 +36,7 @@ def plot_memory(found: Sequence[Result], path: Path, title: str) -> None:
         held = sorted({one.cell.memory for one in there if one.cell.memory})
         for number, (model, style) in enumerate(styles.items()):
             points = sorted((one for one in there if one.cell.model == model), key=lambda one: one.cell.memory or 0)
-            aside = 0.7 * ((number + 0.5) / len(models) - 0.5)  # draws the models side by side
+            aside = 0.7 * ((number + 0.5) / len(colours) - 0.5)  # draws the models side by side
             at = [held.index(one.cell.memory or 0) + aside for one in points]
             means, stds = [one.mean for one in points], [one.std or 0.0 for one in points]
             axes.errorbar(at, means, stds, linewidth=0.8, elinewidth=1.4, capsize=2.5, markersize=4.5, **style)
@@ -69,7 +67,6 @@ def plot_costs(found: Sequence[Result], path: Path, title: str) -> None:
         path: The picture to write.
         title: Its title.
     """
-    learners = list(dict.fromkeys(one.cell.experiment.learner for one in found))
     figure = new_figure(13, 1.8 + 0.33 * len(found))
     panels = figure.subplots(1, 3, sharey=True)
     measured = (
@@ -80,7 +77,7 @@ def plot_costs(found: Sequence[Result], path: Path, title: str) -> None:
     for axes, (name, unit, values) in zip(panels, measured, strict=True):
         for at, (one, seeds) in enumerate(zip(found, values, strict=True)):
             light = 0.55 if (one.cell.memory or 5120) < 5120 else 1.0
-            colour = f"C{learners.index(one.cell.experiment.learner) % 10}"
+            colour = colour_of(one.cell.experiment.learner).light
             if np.isnan(seeds).any():  # it was not measured
                 continue
             mean, spread = float(np.mean(seeds)), deviation(seeds)

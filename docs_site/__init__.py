@@ -1,0 +1,1 @@
+"""Builds the documentation site: `make docs`. Nothing here is part of the package."""
