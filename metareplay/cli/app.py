@@ -16,6 +16,7 @@ from metareplay.cli.paper import paper
 from metareplay.cli.play import play
 from metareplay.cli.run import run_command
 from metareplay.cli.sweep import sweep_command
+from metareplay.cli.watch import watch
 from metareplay.errors import MetareplayError
 
 INTERRUPTED = 130  # the exit code of a command that Ctrl-C stopped: typer's own
@@ -56,7 +57,7 @@ def make_app(words: list[str]) -> typer.Typer:
     app.callback()(_top)
     app.command("run")(run_command(words))
     app.command("sweep")(sweep_command(words))
-    for command in (demo, paper, bench, play, lm):
+    for command in (demo, paper, bench, play, lm, watch):
         app.command()(command)
     app.add_typer(data_app, name="data")
     app.command()(version)

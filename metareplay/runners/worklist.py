@@ -12,6 +12,7 @@ from metareplay.experiments.base import AnyRecord, BaseExperiment
 from metareplay.experiments.following import MakeFollower
 from metareplay.experiments.record import versions
 from metareplay.experiments.store import Records
+from metareplay.runners.announcement import Announcement
 from metareplay.runners.claims import Claim, can_share, is_claimed
 from metareplay.runners.failure import Failure, failures, forget_failures
 from metareplay.runners.runner import StoppedError, Watcher, checkpoint_path
@@ -106,6 +107,7 @@ class Worklist(Generic[AnyRecord]):
 
     Attributes:
         due: What has to be run, the longest first, and equally long ones in the order in which they were given.
+        announcement: Tells other processes what is due, for `metareplay watch`.
     """
 
     def __init__(
@@ -143,6 +145,7 @@ class Worklist(Generic[AnyRecord]):
         watcher.begin(self.due)
         if due and not can_share(folder):
             watcher.remark(f"{folder} has no file locks: other processes that use it will not share the work")
+        self.announcement = Announcement(folder, self.due)
 
     def assignment(self, experiment: BaseExperiment[AnyRecord], *, again: bool = False) -> Assignment[AnyRecord]:
         """Describe how an experiment is to be run.

@@ -14,6 +14,7 @@ from metareplay.errors import InputError
 from metareplay.experiments.base import AnyExperiment, AnyRecord, BaseExperiment
 from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.record import versions
+from metareplay.runners.announcement import Announcement
 from metareplay.runners.claims import Claim, allow, is_claimed
 from metareplay.runners.failure import Failure, failures, forget_failures
 from metareplay.runners.fleet.fleet import check_device
@@ -58,7 +59,7 @@ class FleetRunner(Runner):
             for fleet in fleets:
                 with _claimed(fleet, folder) as others:
                     watcher.begin(fleet)
-                    report = partial(watcher.together, len(fleet))
+                    report = partial(_tell, watcher, Announcement(folder, fleet), len(fleet))
                     again = fresh and not begun
                     records = fly(fleet, folder, fresh=again, others=others, report=report, device=self.device)
                 found |= {one.key: record for one, record in zip(fleet, records, strict=True)}
@@ -109,6 +110,12 @@ class FleetRunner(Runner):
             if self.rest is None:
                 raise
             return None
+
+
+def _tell(watcher: Watcher, announcement: Announcement, count: int, seen: int, total: int) -> None:
+    """Tell how far the runs of a fleet have come."""
+    watcher.together(count, seen, total)
+    announcement.together(count, seen, total)
 
 
 @contextmanager
