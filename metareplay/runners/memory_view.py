@@ -2,18 +2,19 @@
 
 import base64
 from collections import Counter
+from collections.abc import Hashable
 from typing import Any, Final, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from metareplay._core.columns import Columns
+from metareplay._core.table import Table
 from metareplay.learners.table_learner import TableLearner
-from metareplay.memories.memory import Memory
 
 SHOWN: Final = 24  # examples that are shown
 COUNTED: Final = 2000  # examples whose labels are counted, at most
+FEW: Final = 240  # likewise, where reading labels means to read whole examples from a disk
 SIDE: Final = 32  # pixels on each side of a picture, at most; of larger ones every second, third, ... pixel is shown
 NUMBERS: Final = 8  # numbers of an example that is no picture, at most
 CLASSES: Final = 30  # classes, at most: the most frequent ones
@@ -45,38 +46,35 @@ class MemoryView:
             "capacity": memory.capacity,
             "offered": memory.seen,
         }
-        slots = memory.sorted_slots()
-        examples = _at(memory, slots, SHOWN)
-        labels = _labels(memory, examples)
-        if labels is not None:
-            counted = _labels(memory, _at(memory, slots, COUNTED)) or []
-            found = Counter(counted).most_common(CLASSES)
-            view["classes"] = sorted(found, key=lambda one: _order(one[0]))
-            view["counted"] = len(counted)
-        return view | {"labels": labels} | _rows(examples["x"])
+        slots, table = memory.sorted_slots(), memory.table
+        some = _spread(slots, SHOWN)
+        view |= _rows(_values(table, "x", some))
+        targets = _values(table, "y", some) if "y" in table.names else None
+        if targets is None or targets.is_floating_point() or targets.dim() != 1:
+            return view
+        names = memory.labels
+        counted = Counter(_values(table, "y", _spread(slots, FEW if table.in_rows else COUNTED)).tolist())
+        frequent = sorted(counted.most_common(CLASSES))
+        view["labels"] = [_name(target, names) for target in targets.tolist()]
+        return view | {"classes": [(_name(one, names), many) for one, many in frequent], "counted": counted.total()}
 
 
-def _at(memory: Memory, slots: Any, count: int) -> Columns:
-    """Return the examples of some slots that are evenly spread over all of them."""
-    assert memory.table is not None, "there are examples"
+def _name(target: int, names: tuple[Hashable, ...] | None) -> str:
+    """Return the label that a number stands for, as a text."""
+    return str(target if names is None else names[target])[:40]
+
+
+def _spread(slots: Any, count: int) -> Tensor:
+    """Return some slots that are evenly spread over those that are filled."""
     places = np.linspace(0, len(slots) - 1, min(count, len(slots))).astype(np.int64)
-    rows = torch.tensor([int(slots[place]) for place in places.tolist()])
-    return memory.table.gather(rows)
+    if isinstance(slots, np.ndarray):
+        return torch.from_numpy(slots[places])
+    return torch.tensor([int(slots[place]) for place in places.tolist()])  # which may be a range
 
 
-def _labels(memory: Memory, examples: Columns) -> list[str] | None:
-    """Return the labels of some examples as text; None if they have none."""
-    targets = dict(examples.items()).get("y")
-    if targets is None or targets.is_floating_point() or targets.dim() != 1:
-        return None
-    names = memory.labels
-    return [str(number if names is None else names[number])[:40] for number in targets.tolist()]
-
-
-def _order(label: str) -> tuple[bool, float, str]:
-    """Sort numbers by their size, and before anything else."""
-    number = label.lstrip("-").isdecimal()
-    return not number, float(label) if number else 0.0, label
+def _values(table: Table, name: str, rows: Tensor) -> Tensor:
+    """Return one column of some rows; of a table that is kept row by row, all columns are read."""
+    return table.gather(rows)[name] if table.in_rows else table.column(name).gather(rows)
 
 
 def _rows(inputs: Tensor) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
@@ -21,6 +22,7 @@ from metareplay.watch.guard import Guard
 LOOK: Final = 1.0  # seconds between two looks at the folder
 BEAT: Final = 5.0  # seconds after which the page is told that there is nothing new
 FILES: Final = {"page.html": "text/html", "page.js": "text/javascript", "page.css": "text/css"}
+PLACE: Final = b"<!-- what plotly.js would add styles for -->"
 
 
 def make_site(folder: WatchedFolder, token: str, port: int, closing: Callable[[], bool] = lambda: False) -> ASGIApp:
@@ -33,7 +35,7 @@ def make_site(folder: WatchedFolder, token: str, port: int, closing: Callable[[]
         closing: Says whether the server is about to end, so that no answer goes on.
     """
     answers = _Answers(folder, closing)
-    routes = [Route("/", _file("page.html"))]
+    routes = [Route("/", _file("page.html", (PLACE, _without_styles())))]
     routes += [Route(f"/{name}", _file(name)) for name in FILES if name != "page.html"]
     routes += [Route("/plotly.js", _plotly), Route("/state.json", answers.state), Route("/events", answers.events)]
     return Guard(Starlette(routes=routes), token, port)
@@ -79,9 +81,10 @@ class _Answers:
             return found
 
 
-def _file(name: str) -> Callable[[Request], Response]:
-    """Return what answers with one of the page's own files."""
+def _file(name: str, replaced: tuple[bytes, bytes] = (b"", b"")) -> Callable[[Request], Response]:
+    """Return what answers with one of the page's own files, in which one piece of text is replaced by another."""
     content = (files("metareplay.watch") / "page" / name).read_bytes()
+    content = content.replace(*replaced) if replaced[0] else content
 
     def answer(_: Request) -> Response:
         return Response(content, media_type=FILES[name])
@@ -89,7 +92,19 @@ def _file(name: str) -> Callable[[Request], Response]:
     return answer
 
 
+def _plotly_path() -> Path:
+    """Return where the plotly.js is that the Python package brings along."""
+    return Path(str(files("plotly"))) / "package_data" / "plotly.min.js"
+
+
+def _without_styles() -> bytes:
+    """Return elements whose presence keeps plotly.js from adding styles for its maps, which the page's rules forbid."""
+    names = re.findall(rb'getElementById\("([0-9a-f]{64})"\)', _plotly_path().read_bytes())
+    return b"".join(b'<span id="%s" hidden></span>' % name for name in dict.fromkeys(names))
+
+
 def _plotly(_: Request) -> Response:
-    """Answer with the plotly.js that the Python package brings along."""
-    path = Path(str(files("plotly"))) / "package_data" / "plotly.min.js"
-    return FileResponse(path, media_type="text/javascript", headers={"Cache-Control": "private, max-age=3600"})
+    """Answer with plotly.js."""
+    return FileResponse(
+        _plotly_path(), media_type="text/javascript", headers={"Cache-Control": "private, max-age=3600"}
+    )

@@ -175,13 +175,18 @@ function chartsOf(run) {
   const task = (match) => `task ${match[1]}`;
   const horizon = (match) => ({ "": "all examples", "window ": "latest examples", "faded ": "faded" }[match[1]]);
   return [
-    { id: "accuracy", title: "Accuracy of each task", unit: "%", y: "accuracy in %", from: [0, 100], lines: some(/^accuracy of task (\d+)$/, task) },
+    { id: "accuracy", title: "Accuracy of each task", unit: "%", y: "accuracy in %", from: [0, 100], lines: some(/^accuracy of task (\d+)$/, task).map(sinceItBegan) },
     { id: "scores", title: "Score of each task", unit: "", y: "mean score", x: "frames", lines: some(/^score of task (\d+)$/, task) },
     { id: "prequential", title: "Prequential accuracy", unit: "%", y: "accuracy in %", lines: some(/^prequential (|window |faded )accuracy$/, horizon) },
     { id: "errors", title: "Prequential error", unit: "", y: "mean absolute error", lines: some(/^prequential (|window |faded )mae$/, horizon) },
     { id: "alignment", title: "Gradient alignment", unit: "", y: "mean dot product", zero: true, lines: some(/^gradient alignment$/, () => "mean of 200 examples") },
     { id: "speed", title: "Examples per second", unit: "", y: "examples per second", from: [0, null], own: true, lines: some(/^examples per second$/, () => "now") },
   ].filter((one) => one.lines.length);
+}
+
+// Before its first task, a run knows nothing of any: that point is left out once there is a later one.
+function sinceItBegan(line) {
+  return line.points.length > 1 && line.name !== "task 1" ? { ...line, points: line.points.filter((one) => one[0] > 0) } : line;
 }
 
 function taskColour(at, all) {
@@ -194,12 +199,15 @@ function taskColour(at, all) {
   return `rgb(${mixed.join(",")})`;
 }
 
-function toldOf(chart) {
-  const value = (line) => Number(line.points[line.points.length - 1][1].toPrecision(4));
-  return `Latest: ${chart.lines.map((line) => `${line.name} ${count4(value(line))}`).join(", ")}${chart.unit ? ` (${chart.unit})` : ""}`;
-}
+const newest = (line) => short(line.points[line.points.length - 1][1]);
+const short = (value) => (Math.abs(value) >= 1000 ? whole.format(value) : String(Number(value.toPrecision(3))));
+const toldOf = (chart) => `Latest: ${chart.lines.map((line) => `${line.name} ${newest(line)}`).join(", ")}`;
 
-const count4 = (value) => (Math.abs(value) >= 1000 ? whole.format(value) : String(value));
+function showLatest(caption, chart) {
+  caption.className = chart.lines.length > 3 ? "many" : "";
+  if (chart.lines.length <= 3) setText(caption, toldOf(chart));
+  else caption.replaceChildren(...chart.lines.map((line) => make("span", { text: line.name }, make("b", { text: newest(line) }))));
+}
 
 function drawChart(place, chart, run) {
   const style = getComputedStyle(document.documentElement);
@@ -250,9 +258,9 @@ function showCharts(run) {
     }
     const told = toldOf(chart);
     figure.querySelector("div").setAttribute("aria-label", `${chart.title}. ${told}`);
-    setText(figure.querySelector("figcaption"), told);
-    drawChart(figure.querySelector("div"), chart, run);
+    showLatest(figure.querySelector("figcaption"), chart);
   });
+  for (const chart of wanted) drawChart(byId(`chart-${chart.id}`).querySelector("div"), chart, run); // now they have their width
 }
 
 // The memory
@@ -269,6 +277,8 @@ function showMemory(memory) {
   else examples.replaceChildren();
   const classes = Array.isArray(memory.classes) ? memory.classes.filter((one) => Array.isArray(one) && isNumber(one[1])) : [];
   byId("classes-title").hidden = classes.length === 0;
+  const all = memory.counted >= memory.held;
+  setText(byId("classes-title"), `Examples of each class${all ? "" : `, among ${count(memory.counted)} of them`}`);
   const most = Math.max(1, ...classes.map((one) => one[1]));
   byId("classes").replaceChildren(...classes.flatMap(([label, held]) => {
     const bar = make("span", { className: "bar" });
