@@ -6,7 +6,7 @@ import os
 import re
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, final
@@ -37,7 +37,7 @@ class Announcement:
             "format": FORMAT,
             "machine": MACHINE,
             "process": os.getpid(),
-            "runs": [{"key": one.key, "label": one.label} for one in experiments],
+            "runs": [{"key": one.key, "label": one.label, "settings": _options(one)} for one in experiments],
         }
         self._due = 0.0
         made = False
@@ -68,6 +68,13 @@ class Announcement:
         with suppress(OSError):
             part.write_text(json.dumps({**self._about, "written": time.time(), **news}, separators=(",", ":")))
             part.replace(self._path)
+
+
+def _options(experiment: AnyExperiment) -> dict[str, Any]:
+    """Return the settings of an experiment that are plain values, as far as it tells them."""
+    given = getattr(experiment, "options", None) or getattr(experiment, "settings", None)
+    found = {"memory": getattr(experiment, "memory", None), **(given if isinstance(given, Mapping) else {})}
+    return {name: value for name, value in found.items() if isinstance(value, (str, int, float))}
 
 
 def _remove(path: Path, made: bool) -> None:

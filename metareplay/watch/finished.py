@@ -65,6 +65,7 @@ class Finished:
             "state": "done",
             "result": "" if measure is None else f"{MEASURES[measure]} {self.row[measure]:.2f}",
             "took": "" if took is None else duration(took),
+            "settings": self.row,
         }
 
     def details(self) -> dict[str, Any]:

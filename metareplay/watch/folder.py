@@ -11,7 +11,7 @@ from metareplay.experiments.folder import NAMES
 from metareplay.runners import announcement, live_file
 from metareplay.runners.failure import SUFFIX as FAILED
 from metareplay.runners.failure import Failure
-from metareplay.watch.finished import BROKEN, Finished, FinishedRuns, best_of
+from metareplay.watch.finished import BROKEN, NOT_SETTINGS, Finished, FinishedRuns, best_of
 from metareplay.watch.plain import number, plain, read_document, text
 
 STATES: Final = ("running", "failed", "stopped", "broken", "waiting", "done")  # in the order in which they are listed
@@ -44,7 +44,7 @@ class WatchedFolder:
         finished = self._finished.all(names)
         live = self._live(names)
         waiting, together = self._announced(names)
-        runs = {key: one.summary() for key, one in finished.items()}
+        runs = {key: one.summary() for key, one in finished.items()}  # each with its settings, for `_tell_apart`
         runs |= self._failed(names, runs)
         runs |= {key: _summary(one) for key, one in live.items() if one["state"] == "running" or key not in runs}
         runs |= {key: one for key, one in waiting.items() if key not in runs}
@@ -52,6 +52,7 @@ class WatchedFolder:
         ordered = sorted(
             runs.values(), key=lambda one: (STATES.index(one["state"]), -written.get(one["key"], 0.0), one["label"])
         )
+        _tell_apart(ordered[:LISTED])
         shown = chosen if chosen in runs else ordered[0]["key"] if ordered else ""
         states = [one["state"] for one in ordered]
         return {
@@ -132,6 +133,7 @@ class WatchedFolder:
                 if isinstance(one, dict):
                     key = text(one.get("key"))
                     waiting[key] = {"key": key, "label": text(one.get("label")), "state": "waiting"}
+                    waiting[key]["settings"] = one.get("settings")
             if isinstance(said.get("together"), dict):
                 together.append({part: number(said["together"].get(part)) for part in ("count", "seen", "total")})
         return waiting, together
@@ -161,7 +163,8 @@ def _summary(news: Run) -> Run:
     found: Run = {name: number(news.get(name)) for name in numbers}
     learner = text(news.get("learner"))
     given = news.get("accuracy")
-    measured = [one for one in map(number, given if isinstance(given, list) else []) if one is not None]
+    tasks = given[: int(found["task"] or 0)] if isinstance(given, list) else []
+    learned = [one for one in map(number, tasks) if one is not None]
     written, seen, total, speed = number(news.get("written")), found["seen"], found["total"], found["per_second"]
     quiet = time.time() - written if written is not None else 0.0
     return found | {
@@ -171,10 +174,26 @@ def _summary(news: Run) -> Run:
         "state": news["state"],
         "doing": text(news.get("doing")),
         "reason": text(news.get("reason")),
-        "accuracy": sum(measured) / len(measured) if measured else None,
+        "accuracy": sum(learned) / len(learned) if learned else None,
         "left": (total - seen) / speed if None not in (seen, total, speed) and speed > 0 else None,
+        "settings": news["settings"].get("settings") if isinstance(news.get("settings"), dict) else None,
         "quiet": round(quiet, -1) if news["state"] == "running" and quiet > QUIET else None,
     }
+
+
+def _tell_apart(runs: list[Run]) -> None:
+    """Say of runs with the same label in which settings they differ; their settings are not needed any more."""
+    given = [(run, run.pop("settings", None)) for run in runs]
+    labels: dict[str, list[tuple[Run, Run]]] = {}
+    for run, found in given:
+        if isinstance(found, dict):
+            plain_ones = {text(name): one for name, one in found.items() if isinstance(one, (str, int, float))}
+            labels.setdefault(run["label"], []).append((run, plain_ones))
+    for same in labels.values():
+        names = [name for name in same[0][1] if all(name in one for _, one in same) and name not in NOT_SETTINGS]
+        differ = [name for name in names if len({repr(one[name]) for _, one in same}) > 1][:4]
+        for run, one in same:
+            run["apart"] = ", ".join(f"{name} {text(one[name], 40)}" for name in differ)
 
 
 def _coloured(run: Run) -> Run:

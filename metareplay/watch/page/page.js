@@ -12,6 +12,10 @@ const FEW = { // Okabe and Ito's colours, for each background
   light: ["#0072b2", "#c44f00", "#007f5c", "#b1548a", "#b97800", "#6b6b6b"],
   dark: ["#56a9e0", "#f08a4b", "#3cc79b", "#e09cc4", "#f0b63d", "#b4b4b4"],
 };
+const RESULTS = {
+  ra: "Retained accuracy (RA)", la: "Learning accuracy (LA)", bti: "Backward transfer (BTI)", fti: "Forward transfer (FTI)",
+  va: "Validation accuracy", ta: "Training accuracy", dot: "Gradient alignment", score: "Mean final score",
+};
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 let source = null;
 let last = null; // what was shown last
@@ -55,6 +59,10 @@ function share(run) {
 // The list of runs
 
 function noteOf(run) {
+  return [run.apart, newsOf(run)].filter(Boolean).join("; ");
+}
+
+function newsOf(run) {
   if (run.state === "running") {
     const parts = [];
     if (isNumber(run.task) && isNumber(run.tasks) && run.tasks > 1) parts.push(`task ${run.task + 1} of ${run.tasks}`);
@@ -124,6 +132,7 @@ function showRun(run) {
   if (!run) return;
   setText(byId("label"), run.label);
   const words = [STATES[run.state]];
+  if (run.apart) words.push(run.apart);
   if (run.state === "running" && run.doing) words.push(run.doing);
   if (isNumber(run.task) && run.tasks > 1) words.push(`task ${run.task + 1} of ${run.tasks}`);
   if (run.state === "stopped") words.push("give the same command again to continue");
@@ -144,10 +153,10 @@ function showFacts(run) {
   if (run.state === "running") facts.push(["Time left", duration(run.left)], ["Running for", duration(run.seconds)]);
   if (isNumber(run.seen)) facts.push(["Examples", isNumber(run.total) ? `${count(run.seen)} of ${count(run.total)}` : count(run.seen)]);
   if (isNumber(run.per_second)) facts.push(["Examples per second", speed(run.per_second)]);
-  if (isNumber(run.accuracy)) facts.push(["Accuracy so far", percent(run.accuracy)]);
+  if (isNumber(run.accuracy)) facts.push(["Accuracy of learned tasks", percent(run.accuracy)]);
   const scores = latest(run.curves, /^prequential window (accuracy|mae)$/);
   if (scores) facts.push([scores.name === "prequential window mae" ? "Prequential error" : "Prequential accuracy", scores.value.toFixed(2)]);
-  for (const [name, value] of Object.entries(run.results ?? {})) facts.push([name.toUpperCase(), value.toFixed(2)]);
+  for (const [name, value] of Object.entries(run.results ?? {})) facts.push([RESULTS[name] ?? name, value.toFixed(2)]);
   if (run.took) facts.push(["Took", run.took]);
   const rows = facts.map(([name, value]) => make("div", {}, make("dt", { text: name }), make("dd", { text: value })));
   byId("facts").replaceChildren(...rows);
@@ -175,7 +184,7 @@ function chartsOf(run) {
   const task = (match) => `task ${match[1]}`;
   const horizon = (match) => ({ "": "all examples", "window ": "latest examples", "faded ": "faded" }[match[1]]);
   return [
-    { id: "accuracy", title: "Accuracy of each task", unit: "%", y: "accuracy in %", from: [0, 100], lines: some(/^accuracy of task (\d+)$/, task).map(sinceItBegan) },
+    { id: "accuracy", title: "Accuracy of each task", unit: "%", y: "accuracy in %", from: [0, 100], lines: some(/^accuracy of task (\d+)$/, task).map(sinceItBegan).filter((line) => line.points.length) },
     { id: "scores", title: "Score of each task", unit: "", y: "mean score", x: "frames", lines: some(/^score of task (\d+)$/, task) },
     { id: "prequential", title: "Prequential accuracy", unit: "%", y: "accuracy in %", lines: some(/^prequential (|window |faded )accuracy$/, horizon) },
     { id: "errors", title: "Prequential error", unit: "", y: "mean absolute error", lines: some(/^prequential (|window |faded )mae$/, horizon) },
@@ -184,9 +193,9 @@ function chartsOf(run) {
   ].filter((one) => one.lines.length);
 }
 
-// Before its first task, a run knows nothing of any: that point is left out once there is a later one.
+// Before its first task, a run knows nothing of any: of the other tasks, that point is left out.
 function sinceItBegan(line) {
-  return line.points.length > 1 && line.name !== "task 1" ? { ...line, points: line.points.filter((one) => one[0] > 0) } : line;
+  return line.name === "task 1" ? line : { ...line, points: line.points.filter((one) => one[0] > 0) };
 }
 
 function taskColour(at, all) {
@@ -199,14 +208,22 @@ function taskColour(at, all) {
   return `rgb(${mixed.join(",")})`;
 }
 
-const newest = (line) => short(line.points[line.points.length - 1][1]);
-const short = (value) => (Math.abs(value) >= 1000 ? whole.format(value) : String(Number(value.toPrecision(3))));
-const toldOf = (chart) => `Latest: ${chart.lines.map((line) => `${line.name} ${newest(line)}`).join(", ")}`;
+function newest(line, chart) {
+  const value = line.points[line.points.length - 1][1];
+  if (chart.unit === "%") return value.toFixed(1);
+  return Math.abs(value) >= 1000 ? whole.format(value) : String(Number(value.toPrecision(3)));
+}
+
+const toldOf = (chart) => `Latest: ${chart.lines.map((line) => `${line.name} ${newest(line, chart)}`).join(", ")}`;
 
 function showLatest(caption, chart) {
-  caption.className = chart.lines.length > 3 ? "many" : "";
-  if (chart.lines.length <= 3) setText(caption, toldOf(chart));
-  else caption.replaceChildren(...chart.lines.map((line) => make("span", { text: line.name }, make("b", { text: newest(line) }))));
+  caption.className = chart.lines.length > 1 ? "many" : "";
+  if (chart.lines.length === 1) setText(caption, `Latest: ${newest(chart.lines[0], chart)}`);
+  else caption.replaceChildren(...chart.lines.map((line, at) => {
+    const swatch = make("span", { className: "swatch" });
+    swatch.style.background = taskColour(at, chart.lines.length);
+    return make("span", {}, swatch, make("span", { text: line.name }), make("b", { text: newest(line, chart) }));
+  }));
 }
 
 function drawChart(place, chart, run) {
@@ -232,8 +249,7 @@ function drawChart(place, chart, run) {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     margin: { l: 8, r: 12, t: 8, b: 8 },
-    showlegend: several && chart.lines.length <= 12,
-    legend: { orientation: "h", y: -0.28, x: 0, font: { size: 11 } },
+    showlegend: false, // the list below the chart has the colours
     hoverlabel: { bgcolor: colour("--raised"), bordercolor: colour("--line"), font: { color: colour("--text") } },
     xaxis: { ...axis, title: { text: chart.x ?? "examples learned", standoff: 4 }, tickformat: ",", nticks: 6 },
     yaxis: y,
