@@ -161,7 +161,7 @@ def test_a_prequential_run_is_followed() -> None:
 
 def test_news_come_no_more_than_twice_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, told = iter(range(1000)), Told()
-    monkeypatch.setattr(following.time, "monotonic", lambda: next(clock) * 0.05)
+    monkeypatch.setattr("metareplay.experiments.following.time.monotonic", lambda: next(clock) * 0.05)
     mr.run(learner(memory=mr.Reservoir(8)), rotations(0), follow=[told], full_matrix=True)
     moments = [news.seconds for news in told.news[:-1]]
     assert all(later - sooner >= following.EVERY for sooner, later in itertools.pairwise(moments))

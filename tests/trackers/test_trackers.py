@@ -7,6 +7,7 @@ import struct
 import sys
 from collections.abc import Iterator
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +86,9 @@ def test_weights_and_biases(tmp_path: Path) -> None:
 
 def contents(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """What an offline run of Weights & Biases holds."""
-    from wandb.proto import wandb_internal_pb2
-
+    protocol = import_module("wandb.proto.wandb_internal_pb2")
     for message in messages(path.read_bytes()):
-        item = wandb_internal_pb2.Record()
+        item = protocol.Record()
         item.ParseFromString(message)
         kind = item.WhichOneof("record_type")
         if kind == "history":
