@@ -47,7 +47,11 @@ class Announcement:
                 folder.mkdir(parents=True, exist_ok=True)
             _clean(folder)
             self._write({})
-        weakref.finalize(self, _remove, self._path, made)
+        self._withdraw = weakref.finalize(self, _remove, self._path, made)
+
+    def withdraw(self) -> None:
+        """Delete the file, because everything has been done."""
+        self._withdraw()
 
     def together(self, count: int, seen: int, total: int) -> None:
         """Say how far several runs have come that advance together, unless the last news is too recent.

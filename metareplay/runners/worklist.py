@@ -213,6 +213,7 @@ class Worklist(Generic[AnyRecord]):
 
     def results(self) -> list[AnyRecord | Failure | None]:
         """Return what has become of the experiments, in their order, and remove what killed processes have left."""
+        self.announcement.withdraw()
         recorded = [key for key, one in self._results.items() if not isinstance(one, Failure)]
         failed = [key for key, one in self._results.items() if isinstance(one, Failure)]
         tidy(self.folder, recorded, (".ckpt", ".part", ".claim", ".failed", ".live"))

@@ -56,7 +56,7 @@ class WatchedFolder:
         shown = chosen if chosen in runs else ordered[0]["key"] if ordered else ""
         states = [one["state"] for one in ordered]
         return {
-            "folder": text(str(self.folder)),
+            "folder": text(f"{self.folder}{'' if str(self.folder) == '/' else '/'}"),
             "counts": {state: states.count(state) for state in STATES},
             "runs": [_coloured(one) for one in ordered[:LISTED]],
             "more": max(0, len(ordered) - LISTED),

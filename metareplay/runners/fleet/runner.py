@@ -59,9 +59,11 @@ class FleetRunner(Runner):
             for fleet in fleets:
                 with _claimed(fleet, folder) as others:
                     watcher.begin(fleet)
-                    report = partial(_tell, watcher, Announcement(folder, fleet), len(fleet))
+                    announcement = Announcement(folder, fleet)
+                    report = partial(_tell, watcher, announcement, len(fleet))
                     again = fresh and not begun
                     records = fly(fleet, folder, fresh=again, others=others, report=report, device=self.device)
+                    announcement.withdraw()
                 found |= {one.key: record for one, record in zip(fleet, records, strict=True)}
                 waiting += [[one for one in fleet if one.key in others and found[one.key] is None]]
             fleets, begun = _free_again(waiting, folder), True

@@ -244,17 +244,20 @@ function drawChart(place, chart, run) {
   const axis = { gridcolor: colour("--line"), linecolor: colour("--line"), zeroline: Boolean(chart.zero), zerolinecolor: colour("--faint"), fixedrange: true, automargin: true };
   const y = { ...axis, title: { text: chart.y, standoff: 8 }, rangemode: chart.from ? "tozero" : "normal" };
   if (chart.from?.[1]) y.range = [chart.from[0], chart.from[1]];
+  const end = Math.max(isNumber(run.total) ? run.total : 0, ...lines.flatMap((line) => line.x));
   const layout = {
+    width: place.clientWidth,
+    height: place.clientHeight,
     font: { family: "system-ui, sans-serif", size: 12, color: colour("--faint") },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     margin: { l: 8, r: 12, t: 8, b: 8 },
     showlegend: false, // the list below the chart has the colours
     hoverlabel: { bgcolor: colour("--raised"), bordercolor: colour("--line"), font: { color: colour("--text") } },
-    xaxis: { ...axis, title: { text: chart.x ?? "examples learned", standoff: 4 }, tickformat: ",", nticks: 6 },
+    xaxis: { ...axis, title: { text: chart.x ?? "examples learned", standoff: 4 }, tickformat: ",", nticks: 6, range: [-0.02 * end, 1.02 * end] },
     yaxis: y,
   };
-  Plotly.react(place, lines, layout, { displayModeBar: false, responsive: true });
+  Plotly.react(place, lines, layout, { displayModeBar: false });
 }
 
 function showCharts(run) {
@@ -413,6 +416,7 @@ function connect() {
 
 dark.addEventListener("change", () => last && show(last));
 window.addEventListener("hashchange", connect);
+window.addEventListener("resize", () => last && showRun(last.chosen)); // charts have the width of their place
 setInterval(() => {
   if (heard && Date.now() - heard > 20000) {
     heard = Date.now();
