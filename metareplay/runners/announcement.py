@@ -50,7 +50,8 @@ class Announcement:
         self._withdraw = weakref.finalize(self, _remove, self._path, made)
 
     def withdraw(self) -> None:
-        """Delete the file, because everything has been done."""
+        """Delete the file, because everything has been done, and what processes have left that have died."""
+        _clean(self._path.parent)
         self._withdraw()
 
     def together(self, count: int, seen: int, total: int) -> None:
