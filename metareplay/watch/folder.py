@@ -8,6 +8,7 @@ from metareplay._core.files import MACHINE, is_alive, names_in
 from metareplay._core.palette import colour_of
 from metareplay.errors import MetareplayError
 from metareplay.experiments.folder import NAMES
+from metareplay.experiments.following import SPEED
 from metareplay.runners import announcement, live_file
 from metareplay.runners.failure import SUFFIX as FAILED
 from metareplay.runners.failure import Failure
@@ -16,6 +17,7 @@ from metareplay.watch.plain import number, plain, read_document, text
 
 STATES: Final = ("running", "failed", "stopped", "broken", "waiting", "done")  # in the order in which they are listed
 LISTED: Final = 200  # runs in the list, at most
+LATE: Final = 6  # news that the time left is estimated from
 QUIET: Final = 30.0  # seconds without news after which the page says so
 
 Run = dict[str, Any]
@@ -165,7 +167,7 @@ def _summary(news: Run) -> Run:
     given = news.get("accuracy")
     tasks = given[: int(found["task"] or 0)] if isinstance(given, list) else []
     learned = [one for one in map(number, tasks) if one is not None]
-    written, seen, total, speed = number(news.get("written")), found["seen"], found["total"], found["per_second"]
+    written, seen, total, speed = number(news.get("written")), found["seen"], found["total"], _speed(news)
     quiet = time.time() - written if written is not None else 0.0
     return found | {
         "key": text(news["key"]),
@@ -175,10 +177,21 @@ def _summary(news: Run) -> Run:
         "doing": text(news.get("doing")),
         "reason": text(news.get("reason")),
         "accuracy": sum(learned) / len(learned) if learned else None,
-        "left": (total - seen) / speed if None not in (seen, total, speed) and speed > 0 else None,
+        "left": (total - seen) / speed if None not in (seen, total, speed) else None,
         "settings": news["settings"].get("settings") if isinstance(news.get("settings"), dict) else None,
         "quiet": round(quiet, -1) if news["state"] == "running" and quiet > QUIET else None,
     }
+
+
+def _speed(news: Run) -> float | None:
+    """Return how many examples are learned per second, of late; None at first, when compiling may have taken long."""
+    curves = news.get("curves")
+    points = curves.get(SPEED) if isinstance(curves, dict) else None
+    known = (
+        [number(one[1]) for one in points if isinstance(one, list) and len(one) > 1] if isinstance(points, list) else []
+    )
+    late = [one for one in known[1:][-LATE:] if one is not None and one > 0]
+    return sum(late) / len(late) if late else None
 
 
 def _tell_apart(runs: list[Run]) -> None:

@@ -20,6 +20,7 @@ from metareplay.watch.folder import WatchedFolder
 from metareplay.watch.plain import plain
 
 DEAD = 2**22 + 1  # larger than the number of any process
+CURVES = {"accuracy of task 1": [[0, 10.0], [50, 80.0]], "examples per second": [[5, 1.0], [30, 8.0], [50, 12.0]]}
 SCRIPT = "<script>alert(1)</script>"
 
 
@@ -39,7 +40,7 @@ def live(folder: Path, key: str = "aaaa", **parts: Any) -> dict[str, Any]:
         "total": 150,
         "per_second": 10.0,
         "accuracy": [80.0, 20.0, None],
-        "curves": {"accuracy of task 1": [[0, 10.0], [50, 80.0]]},
+        "curves": CURVES,
         "settings": {"learner": "MER", "settings": {"lr": 0.1}},
         **parts,
     }
@@ -62,7 +63,7 @@ def test_a_running_run(tmp_path: Path) -> None:
     found = WatchedFolder(tmp_path).look()
     (run,) = found["runs"]
     assert (run["state"], run["left"], run["accuracy"], run["learner"]) == ("running", 10.0, 80.0, "mer")
-    assert found["chosen"]["curves"] == {"accuracy of task 1": [[0, 10.0], [50, 80.0]]}
+    assert found["chosen"]["curves"] == CURVES
     assert found["counts"]["running"] == 1
 
 

@@ -151,8 +151,9 @@ function showRun(run) {
 function showFacts(run) {
   const facts = [];
   if (run.state === "running") facts.push(["Time left", duration(run.left)], ["Running for", duration(run.seconds)]);
-  if (isNumber(run.seen)) facts.push(["Examples", isNumber(run.total) ? `${count(run.seen)} of ${count(run.total)}` : count(run.seen)]);
-  if (isNumber(run.per_second)) facts.push(["Examples per second", speed(run.per_second)]);
+  const what = Object.keys(run.curves ?? {}).some((name) => name.startsWith("score of task")) ? "Frames" : "Examples";
+  if (isNumber(run.seen)) facts.push([what, isNumber(run.total) ? `${count(run.seen)} of ${count(run.total)}` : count(run.seen)]);
+  if (isNumber(run.per_second)) facts.push([`${what} per second`, speed(run.per_second)]);
   if (isNumber(run.accuracy)) facts.push(["Accuracy of learned tasks", percent(run.accuracy)]);
   const scores = latest(run.curves, /^prequential window (accuracy|mae)$/);
   if (scores) facts.push([scores.name === "prequential window mae" ? "Prequential error" : "Prequential accuracy", scores.value.toFixed(2)]);
