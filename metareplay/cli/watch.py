@@ -28,7 +28,12 @@ def watch(
         shown.print(address, highlight=False, markup=False, soft_wrap=True)
         remark("open this link in a browser of this machine; Ctrl-C ends the page, and the runs go on")
         try:
-            while True:
-                time.sleep(3600)
+            wait()
         except KeyboardInterrupt:
             remark("the page has ended")
+
+
+def wait() -> None:
+    """Wait for Ctrl-C."""
+    while True:
+        time.sleep(3600)
