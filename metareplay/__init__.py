@@ -21,6 +21,9 @@ from metareplay._version import __version__
 from metareplay.engines import Objective, Supervised
 from metareplay.errors import CheckpointError, DataError, InputError, MetareplayError, NonFiniteError
 from metareplay.experiments import (
+    FollowedRun,
+    Follower,
+    Measurements,
     Metrics,
     PrequentialRecord,
     PrequentialRun,
@@ -57,7 +60,7 @@ from metareplay.memories import Balanced, DiskReservoir, Memory, Mixed, Recent, 
 from metareplay.streams import ManyPermutations, Omniglot, OwnStream, Permutations, Rotations, Stream
 
 if TYPE_CHECKING:
-    from metareplay import environments, rl, runners
+    from metareplay import environments, rl, runners, trackers
     from metareplay.reports import report
     from metareplay.sweeps import Grid, Sweep, sweep
 
@@ -75,6 +78,8 @@ __all__ = [
     "DiskReservoir",
     "Draws",
     "ERTasks",
+    "FollowedRun",
+    "Follower",
     "Grid",
     "Independent",
     "InputError",
@@ -82,6 +87,7 @@ __all__ = [
     "MERCurrentRate",
     "MEROneBigBatch",
     "ManyPermutations",
+    "Measurements",
     "Memory",
     "MetareplayError",
     "Metrics",
@@ -129,11 +135,12 @@ __all__ = [
     "runners",
     "streams",
     "sweep",
+    "trackers",
 ]
 
 
 _LATER = {  # names that are imported when they are first asked for, because of what they bring along
-    **dict.fromkeys(("environments", "rl", "runners"), ""),
+    **dict.fromkeys(("environments", "rl", "runners", "trackers"), ""),
     **dict.fromkeys(("Grid", "Sweep", "sweep"), "sweeps"),
     "report": "reports",
 }

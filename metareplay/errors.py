@@ -35,3 +35,7 @@ class RayMissingError(MetareplayError):
 
 class GymnasiumMissingError(MetareplayError):
     """Raised where an environment cannot be made because gymnasium is not installed."""
+
+
+class TrackerMissingError(MetareplayError):
+    """Raised where runs cannot be followed because TensorBoard, MLflow, wandb or the live page's server is missing."""

@@ -22,12 +22,13 @@ from metareplay import (
     runners,
     streams,
     sweeps,
+    trackers,
 )
 from metareplay.cli.options import documented
 
 PACKAGES = (
     *(metareplay, data, engines, environments, experiments, learners, lm, loops, memories, networks, runners, streams),
-    *(reports, sweeps),
+    *(reports, sweeps, trackers),
 )
 CALLABLE = {
     f"{thing.__module__}.{thing.__qualname__}": thing

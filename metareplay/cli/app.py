@@ -17,6 +17,7 @@ from metareplay.cli.play import play
 from metareplay.cli.report import report
 from metareplay.cli.run import run_command
 from metareplay.cli.sweep import sweep_command
+from metareplay.cli.watch import watch
 from metareplay.errors import MetareplayError
 
 INTERRUPTED = 130  # the exit code of a command that Ctrl-C stopped: typer's own
@@ -57,7 +58,7 @@ def make_app(words: list[str]) -> typer.Typer:
     app.callback()(_top)
     app.command("run")(run_command(words))
     app.command("sweep")(sweep_command(words))
-    for command in (demo, paper, bench, play, lm, report):
+    for command in (demo, paper, bench, play, lm, report, watch):
         app.command()(command)
     app.add_typer(data_app, name="data")
     app.command()(version)

@@ -8,6 +8,7 @@ import typer
 
 from metareplay.cli.console import aside, print_json, print_table, remark, shown
 from metareplay.cli.display import game_table, paper_table
+from metareplay.cli.following import Track, Watch, followed
 from metareplay.cli.places import CoresPerRun, GpusPerRun, Jobs, On, runner_at
 from metareplay.cli.progress import bars
 from metareplay.engines.choose import check_engine
@@ -47,6 +48,8 @@ def paper(
     examples: Annotated[int | None, typer.Option(help="For a miniature: examples per task.")] = None,
     test_examples: Annotated[int | None, typer.Option(help="For a miniature: test images per task.")] = None,
     frames: Annotated[int | None, typer.Option(help="For a miniature of games: frames per task.")] = None,
+    track: Track = [],  # noqa: B006 (typer makes a new list each time)
+    watch: Watch = False,
     to_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Show the paper's tables with our numbers. A finished run is never repeated; an interrupted one is continued.
@@ -84,7 +87,7 @@ def paper(
         pictures = frames is None and any(one.observation == "pixels" for one in played.experiments)
         if pictures and name != "cuda" and on != "fleet":
             remark("games from pictures without a GPU take hours per run: use the figures from states, or --on fleet")
-        with bars(aside) as watcher:
+        with bars(aside) as watcher, followed(watcher, track, watch, records):
             learned = runner.run(experiments, records, fresh=fresh, watcher=watcher) if experiments else []
             found = wanted.results(without_failures(learned))
             due = played.experiments

@@ -15,6 +15,7 @@ import typer
 from metareplay._core.text import deviation
 from metareplay.cli.console import aside, draw, print_json, print_table, remark
 from metareplay.cli.display import table
+from metareplay.cli.following import Track, Watch, followed
 from metareplay.cli.options import learner_options
 from metareplay.cli.places import CoresPerRun, GpusPerRun, Jobs, On, runner_at
 from metareplay.cli.progress import bars
@@ -40,7 +41,7 @@ OWN = re.compile(r"[^:-][^:]*:[A-Za-z_]\w*")  # path/to/file.py:Class, or module
 FLAGS = (  # options that take no value
     *("--full-matrix", "--training", "--alignment", "--prequential", "--fresh", "--json"),
     *("--quick", "--published", "--double", "--no-double"),
-    *("--paper", "--retry-failed"),
+    *("--paper", "--retry-failed", "--watch"),
 )
 SAMPLES = 5  # past examples that each is compared with: the paper's number
 
@@ -167,6 +168,8 @@ def run(
     ] = None,
     records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has a record or was interrupted.")] = False,
+    track: Track = [],  # noqa: B006 (typer makes a new list each time)
+    watch: Watch = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record(s) as one JSON document.")] = False,
     **options: Any,
 ) -> None:
@@ -207,9 +210,10 @@ def run(
     if every is not None and not prequential:
         raise MetareplayError(f"--every {every}: this is for --prequential; give that, too")
     if prequential:
-        run_prequential(experiments, 1000 if every is None else every, runner, records, fresh=fresh, as_json=as_json)
+        how_often, follow = 1000 if every is None else every, partial(followed, track=track, watch=watch)
+        run_prequential(experiments, how_often, runner, records, fresh=fresh, as_json=as_json, follow=follow)
         return
-    with bars(aside) as watcher:
+    with bars(aside) as watcher, followed(watcher, track, watch, records):
         ran = without_failures(runner.run(experiments, records, fresh=fresh, watcher=watcher))
     found = _all_of(experiments, ran, records)
     if as_json:

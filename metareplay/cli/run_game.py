@@ -10,6 +10,7 @@ import typer
 from metareplay._core.text import deviation
 from metareplay.cli.console import aside, draw, print_json, print_table, remark
 from metareplay.cli.display import game_table
+from metareplay.cli.following import Track, Watch, followed
 from metareplay.cli.places import Jobs, On, runner_at
 from metareplay.cli.progress import bars
 from metareplay.engines.choose import check_engine
@@ -68,6 +69,8 @@ def run_game(
     engine: Annotated[str, typer.Option(help="What does the arithmetic: auto, torch, cpu or cuda.")] = "auto",
     records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has a record or was interrupted.")] = False,
+    track: Track = [],  # noqa: B006 (typer makes a new list each time)
+    watch: Watch = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record(s) as one JSON document.")] = False,
     **options: Any,
 ) -> None:
@@ -108,7 +111,7 @@ def run_game(
     if not quick and engine != "cuda" and on != "fleet":
         remark("learning from pictures takes hours on a CPU: use --quick, or --on fleet on a GPU")
     runner = runner_at(on, jobs, rest_on_threads=False, games=True)
-    with bars(aside) as watcher:
+    with bars(aside) as watcher, followed(watcher, track, watch, records):
         ran = without_failures(runner.run(experiments, records, fresh=fresh, watcher=watcher))
     found = [one for one in ran if one is not None]
     title = f"{order} order, {observation}" if task is None else f"task {task} alone, {observation}"

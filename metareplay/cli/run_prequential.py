@@ -1,5 +1,7 @@
 """`metareplay run --prequential`: every example is predicted before it is learned."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -20,7 +22,14 @@ SHOWN = {"accuracy": "accuracy", "kappa": "kappa", "log_loss": "log loss", "wind
 
 
 def run_prequential(
-    experiments: list[Experiment], every: int, runner: Runner, folder: Path, *, fresh: bool, as_json: bool
+    experiments: list[Experiment],
+    every: int,
+    runner: Runner,
+    folder: Path,
+    *,
+    fresh: bool,
+    as_json: bool,
+    follow: Callable[..., AbstractContextManager[None]],
 ) -> None:
     """Run experiments test then train; show accuracy, kappa and log loss, and draw a picture.
 
@@ -31,10 +40,11 @@ def run_prequential(
         folder: Where records and checkpoints are.
         fresh: Run again what has a record or was interrupted.
         as_json: Print the records as one JSON document.
+        follow: Lets the runs be followed, given who receives news of them and their folder.
     """
     scored = checked(every, None, 0.999, 1)
     wanted = [PrequentialExperiment.of(one, scored) for one in experiments]
-    with bars(aside) as watcher:
+    with bars(aside) as watcher, follow(watcher, folder=folder):
         ran = without_failures(runner.run(wanted, folder, fresh=fresh, watcher=watcher))
     found = [one for one in ran if one is not None]
     learner, stream = experiments[0].learner, experiments[0].stream

@@ -12,6 +12,7 @@ import typer
 
 from metareplay.cli.console import aside, draw, print_json, print_table, remark, shown
 from metareplay.cli.display import text_rows
+from metareplay.cli.following import Track, Watch, followed
 from metareplay.cli.lists import as_list, flag, kind_of, listed, values_of, words_of
 from metareplay.cli.options import learner_options
 from metareplay.cli.places import CoresPerRun, GpusPerRun, Jobs, On, runner_at
@@ -121,6 +122,8 @@ def sweep_stream(
     records: Kept = Path("runs"),
     out: Out = Path("sweep"),
     packed: Packed = None,
+    track: Track = [],  # noqa: B006 (typer makes a new list each time)
+    watch: Watch = False,
     as_json: AsJson = False,
 ) -> None:
     """Try all combinations of some settings; show the best, what made the difference, and the result on test examples.
@@ -143,7 +146,9 @@ def sweep_stream(
     try_all = partial(sweep, select=cast(Any, select), held_out=held_out, halving=halving)
     runner = _runner(on, jobs, engine, cores_per_run, gpus_per_run)
     grid = _grid(lists, random, random_seed)
-    command = _Command(subject, grid, ["run", learner, stream], _seeds(seed, seeds), runner, engine, retry_failed)
+    command = _Command(
+        subject, grid, ["run", learner, stream], _seeds(seed, seeds), runner, engine, retry_failed, track, watch
+    )
     command.carry_out(try_all, records, out, published, packed, as_json=as_json)
 
 
@@ -167,6 +172,8 @@ def sweep_game(
     records: Kept = Path("runs"),
     out: Out = Path("sweep"),
     packed: Packed = None,
+    track: Track = [],  # noqa: B006 (typer makes a new list each time)
+    watch: Watch = False,
     as_json: AsJson = False,
 ) -> None:
     """Try all combinations of some settings of an agent; show the best by their mean final score, and what they change.
@@ -188,7 +195,7 @@ def sweep_game(
     words = ["run", learner, game, *(["--quick"] if quick else [])]
     runner = _runner(on, jobs, engine, cores_per_run, gpus_per_run, games=True)
     grid = _grid(lists, random, random_seed)
-    command = _Command(subject, grid, words, _seeds(seed, seeds), runner, engine, retry_failed)
+    command = _Command(subject, grid, words, _seeds(seed, seeds), runner, engine, retry_failed, track, watch)
     command.carry_out(sweep, records, out, None, packed, as_json=as_json)
 
 
@@ -204,6 +211,8 @@ class _Command:
     runner: Runner
     engine: str
     retry_failed: bool
+    track: list[str]
+    watch: bool
 
     def carry_out(
         self,
@@ -216,7 +225,8 @@ class _Command:
         as_json: bool,
     ) -> None:
         """Run the sweep, show what it found, and write it into the folder `out`."""
-        with sweep_view(aside, self.subject.name, self.grid.fields) as watcher:
+        view = sweep_view(aside, self.subject.name, self.grid.fields)
+        with view as watcher, followed(watcher, self.track, self.watch, records):
             found = try_all(
                 self.subject,
                 self.grid,

@@ -5,6 +5,7 @@ from metareplay.experiments.alignment import Alignment
 from metareplay.experiments.base import AnyExperiment, BaseExperiment, BaseRecord, BaseRun, Progress
 from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.folder import records
+from metareplay.experiments.following import FollowedRun, Follower, Measurements
 from metareplay.experiments.identity import Identity
 from metareplay.experiments.loop import Run, run
 from metareplay.experiments.metrics import Metrics
@@ -22,7 +23,10 @@ __all__ = [
     "BaseRecord",
     "BaseRun",
     "Experiment",
+    "FollowedRun",
+    "Follower",
     "Identity",
+    "Measurements",
     "Metrics",
     "OwnExperiment",
     "Prequential",

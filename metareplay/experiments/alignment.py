@@ -29,6 +29,7 @@ SPANS: Final = 60  # parts of the stream that are summarised separately
 QUANTILES: Final = (5, 25, 50, 75, 95)  # percent
 BLOCK: Final = 16  # examples whose inputs are prepared at a time
 ROOM: Final = 1024  # examples that the history holds at first
+COURSE: Final = 200  # examples that a point of the course is about
 CHANGES: Final = 200  # the summary lists changes of the task only if there are at most this many
 _SIZES = 10 ** (np.arange(-18, 13) / 3)  # 1e-6 to 1e4, three per decade
 EDGES: Final = np.concatenate([-_SIZES[::-1], _SIZES])  # between the histogram's bins; the outer two are open
@@ -70,6 +71,7 @@ class Alignment:
         if (self._kind is LossKind.CROSS_ENTROPY) == learner.regression:
             self._kind = None  # the targets are of another kind
         self._products: list[list[float]] = []  # one list per example; NaN for the first, which has no past
+        self._course: list[tuple[int, float]] = []
         self._history: Columns | None = None  # every example in the row of its number, then room for more
 
     def each(self, incoming: Columns) -> Iterator[Columns]:
@@ -137,6 +139,15 @@ class Alignment:
             products: What `products` returned.
         """
         self._products = products.tolist()
+        self._course = []
+
+    def course(self) -> list[tuple[int, float]]:
+        """Return the mean product of each 200 examples so far, with the number of examples learned by then."""
+        while (end := COURSE * (len(self._course) + 1)) <= self.learner.seen:
+            found = np.array(self._products[end - COURSE : end])
+            finite = found[np.isfinite(found)]
+            self._course.append((end, float(finite.mean()) if len(finite) else math.nan))
+        return [point for point in self._course if not math.isnan(point[1])]
 
     def summary(self) -> dict[str, Any]:
         """Summarise mean and distribution, over the whole run and over time, as plain JSON values.

@@ -1,7 +1,7 @@
 """What every kind of experiment has in common: it is started as a run, which ends with a record."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, final
@@ -140,6 +140,8 @@ def kind_of(parts: dict[str, Any]) -> str:
     return found
 
 
+Curves = Mapping[str, Sequence[tuple[int, float]]]  # by name: how many examples had been learned, and a value
+
 AnyRecord = TypeVar("AnyRecord", bound=BaseRecord, covariant=True)
 
 
@@ -164,6 +166,23 @@ class BaseRun(ABC, Generic[AnyRecord]):
     @abstractmethod
     def steps(self) -> Iterator[Progress]:
         """Do the work step by step; each step says how far the run has come."""
+
+    @property
+    def title(self) -> str:
+        """The run in a few words."""
+        return type(self.trained).__name__
+
+    def described(self) -> dict[str, Any]:
+        """Return what is run, as plain JSON values, for those who follow the run."""
+        return {"learner": type(self.trained).__name__, "settings": self.trained.settings()}
+
+    def accuracies(self) -> list[float | None]:
+        """Return the latest accuracy on the test set of each task, in percent; an empty list if there are no tests."""
+        return []
+
+    def curves(self) -> Curves:
+        """Return what has been measured so far, by a name for people."""
+        return {}
 
     @abstractmethod
     def save(self) -> None:

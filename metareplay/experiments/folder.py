@@ -68,11 +68,11 @@ def _rows(place: Path) -> dict[str, dict[str, Any]]:
         with open(path, "rb") as file:  # noqa: PTH123 (likewise)
             content = file.read()
         for number, text in enumerate(content.splitlines() if name.endswith("l") else [content], 1):
-            parts = _parsed(text)
+            parts = parsed(text)
             if parts is None:
                 logger.warning("%s, record %d, cannot be read; it is left alone", path, number)
             elif "key" in parts and "settings" in parts:
-                rows[parts["key"]] = _row(parts)
+                rows[parts["key"]] = row_of(parts)
     return rows
 
 
@@ -88,8 +88,12 @@ def _without_collecting_garbage() -> Iterator[None]:
             gc.enable()
 
 
-def _parsed(text: bytes) -> dict[str, Any] | None:
-    """Read one record, if possible without what a table does not need; None if it is damaged."""
+def parsed(text: bytes) -> dict[str, Any] | None:
+    """Read one record, if possible without what a table does not need; None if it is damaged.
+
+    Args:
+        text: The content of a record's file, or a line of a file with many.
+    """
     if not is_intact(text):
         return None
     short = text
@@ -107,8 +111,12 @@ def _parsed(text: bytes) -> dict[str, Any] | None:
     return None
 
 
-def _row(parts: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of one record."""
+def row_of(parts: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of one record.
+
+    Args:
+        parts: The record as plain JSON values.
+    """
     settings, where = parts["settings"], parts.get("stream") or parts.get("game") or {}
     stream = where.get("stream", where.get("game", "own"))
     row = {

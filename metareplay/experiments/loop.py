@@ -1,7 +1,8 @@
 """The training loop: it feeds a stream to a learner and makes a record."""
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, final, get_args
 
@@ -13,7 +14,8 @@ from metareplay._core.files import exists
 from metareplay._core.table import Table
 from metareplay.errors import CheckpointError, InputError
 from metareplay.experiments.alignment import Alignment, Moment
-from metareplay.experiments.base import BaseRun, Progress
+from metareplay.experiments.base import BaseRun, Curves, Progress
+from metareplay.experiments.following import Follower, Following, followers_in
 from metareplay.experiments.identity import Identity
 from metareplay.experiments.metrics import Accuracies
 from metareplay.experiments.record import Record
@@ -34,6 +36,7 @@ def run(
     alignment: int = 0,
     past: Moment = "before",
     checkpoint: str | Path | None = None,
+    follow: Sequence[Follower] = (),
 ) -> Record:
     """Feed a stream to a learner, measure accuracy when tasks begin and end, and return the record.
 
@@ -48,6 +51,8 @@ def run(
         past: When the gradients of the past examples are taken: "before" or "after" the example is learned.
         checkpoint: Save the run at this path from time to time, and continue from there if the file exists. A run that
             was killed and started again ends with the same weights, memory and metrics, bit for bit.
+        follow: Who is told how the run is going, such as `trackers.TensorBoard("runs/tensorboard")`. This does not
+            change what is learned.
     """
     work = Run(
         learner,
@@ -58,9 +63,10 @@ def run(
         past=past,
         checkpoint=checkpoint,
     )
-    for _ in work.steps():
-        pass
-    return work.record()
+    with Following(work, followers_in(follow)) as following:
+        for step in work.steps():
+            following.step(step)
+        return following.end(work.record())
 
 
 @final
@@ -114,6 +120,7 @@ class Run(BaseRun[Record]):
         self._held_out: list[float] = []  # accuracy on the validation examples of each task, measured at the end
         self._size = 16  # examples to learn before progress is reported again
         self._finished = 0  # tasks whose last example was learned
+        self._seen_at: dict[int, int] = {}  # examples learned when each row of the accuracy matrix was measured
         self._seconds = {"learn": 0.0, "evaluate": 0.0}
 
     @property
@@ -130,6 +137,42 @@ class Run(BaseRun[Record]):
     def trained(self) -> Learner:
         """The learner that is being trained."""
         return self.learner
+
+    @property
+    def title(self) -> str:
+        """The run in a few words."""
+        return f"{self.identity.learner} on {self.identity.stream.get('stream', 'a stream')}, seed {self.learner.seed}"
+
+    def described(self) -> dict[str, Any]:
+        """Return what is run, as plain JSON values."""
+        what = self.identity
+        return {"learner": what.learner, "settings": what.settings, "model": what.model, "stream": what.stream}
+
+    def accuracies(self) -> list[float | None]:
+        """Return the latest accuracy on the test set of each task, in percent; None where nothing was measured yet."""
+        return [points[-1][1] if points else None for points in self._accuracy_curves()]
+
+    def curves(self) -> Curves:
+        """Return the accuracy of each task over time, and how well gradients are aligned if that is measured."""
+        curves: dict[str, Sequence[tuple[int, float]]] = {
+            f"accuracy of task {task}": points for task, points in enumerate(self._accuracy_curves(), 1) if points
+        }
+        if self.alignment is not None:
+            curves["gradient alignment"] = self.alignment.course()
+        return curves
+
+    def _accuracy_curves(self) -> list[list[tuple[int, float]]]:
+        """Return the measured entries of each column of the accuracy matrix, with the number of examples then.
+
+        A continued run does not know when the rows before it were measured, and takes tasks for equally long there.
+        """
+        each = self.learner.seen / self._finished if self._finished else 0.0
+        at = [self._seen_at.get(row, round(row * each)) for row in range(self._finished + 1)]
+        columns = self.measured.values[: self._finished + 1].T.tolist()
+        return [
+            [(seen, value) for seen, value in zip(at, column, strict=True) if not math.isnan(value)]
+            for column in columns
+        ]
 
     def steps(self) -> Iterator[Progress]:
         """Do the work step by step; each step says how far the run has come."""
@@ -229,6 +272,7 @@ class Run(BaseRun[Record]):
         for task in self.measured.missing(self._finished):
             yield self._progress("evaluating")
             self.measured.values[self._finished, task] = self._accuracy(self.stream.test, task)
+            self._seen_at[self._finished] = self.learner.seen
 
     def _measure(self, found: list[float], examples_of: Callable[[int], Examples]) -> Iterator[Progress]:
         """Measure what is still missing of the accuracies on some examples of each task."""

@@ -1,7 +1,7 @@
 """Test, then train: every example is predicted before it is learned, so that a stream needs no test set."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,8 @@ from metareplay._core.checks import check_count, check_room, instance, path_of, 
 from metareplay._core.files import exists
 from metareplay._core.interrupts import HeldBack
 from metareplay.errors import InputError
-from metareplay.experiments.base import BaseRun, Progress
+from metareplay.experiments.base import BaseRun, Curves, Progress
+from metareplay.experiments.following import Follower, Following, followers_in
 from metareplay.experiments.identity import Identity, describe
 from metareplay.experiments.prequential_record import Prequential, PrequentialRecord
 from metareplay.experiments.record import fingerprint, now, versions_with
@@ -39,6 +40,7 @@ def prequential(
     fading: float = 0.999,
     block: int = 1,
     checkpoint: str | Path | None = None,
+    follow: Sequence[Follower] = (),
 ) -> PrequentialRecord:
     """Predict each example of a stream before it is learned, and return the record of how well that went.
 
@@ -50,6 +52,7 @@ def prequential(
         fading: What an example's weight in a faded score is multiplied by with each example that follows it.
         block: Predict this many examples at a time before they are learned; what is learned is the same.
         checkpoint: Save the run at this path from time to time, and continue from there if the file exists.
+        follow: Who is told how the run is going; this does not change what is learned.
 
     >>> import metareplay as mr
     >>> learner = mr.Online(mr.networks.mlp(2, (8,), 2), lr=0.1)
@@ -60,9 +63,10 @@ def prequential(
     work = PrequentialRun(
         learner, stream, every=every, window=window, fading=fading, block=block, checkpoint=checkpoint
     )
-    for _ in work.steps():
-        pass
-    return work.record()
+    with Following(work, followers_in(follow)) as following:
+        for step in work.steps():
+            following.step(step)
+        return following.end(work.record())
 
 
 @final
@@ -120,6 +124,27 @@ class PrequentialRun(BaseRun[PrequentialRecord]):
     def trained(self) -> Learner:
         """The learner that is being trained."""
         return self.learner
+
+    @property
+    def title(self) -> str:
+        """The run in a few words."""
+        return f"{self.identity.learner} on {self.identity.stream.get('stream', 'a stream')}, seed {self.learner.seed}"
+
+    def described(self) -> dict[str, Any]:
+        """Return what is run, as plain JSON values."""
+        what = self.identity
+        about = {"learner": what.learner, "settings": what.settings, "model": what.model, "stream": what.stream}
+        return about | {"prequential": asdict(self.scored)}
+
+    def curves(self) -> Curves:
+        """Return every score over time: of all examples, of a window, and faded."""
+        points = self.scores.points
+        found = {name: zip(points["examples"], values, strict=True) for name, values in points.items()}
+        return {
+            f"prequential {name.replace('_', ' ')}": [(int(at or 0), value) for at, value in curve if value is not None]
+            for name, curve in found.items()
+            if name != "examples"
+        }
 
     def steps(self) -> Iterator[Progress]:
         """Do the work step by step; each step says how far the run has come."""

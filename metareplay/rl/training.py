@@ -1,7 +1,7 @@
 """Training of an agent: it plays, learns and is evaluated from time to time; the end is a record."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast, final, runtime_checkable
 
@@ -15,7 +15,8 @@ from metareplay._core.files import exists
 from metareplay.environments.scheduled import ScheduledEnv
 from metareplay.environments.wrapped import without_checks
 from metareplay.errors import InputError
-from metareplay.experiments.base import BaseRun, Progress
+from metareplay.experiments.base import BaseRun, Curves, Progress
+from metareplay.experiments.following import Follower, Following, followers_in
 from metareplay.experiments.identity import describe
 from metareplay.learners import checkpoint as checkpoints
 from metareplay.learners.q_learner import QLearner
@@ -51,6 +52,7 @@ def train(
     evaluation: Evaluation | None = None,
     about: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
+    follow: Sequence[Follower] = (),
 ) -> GameRecord:
     """Let an agent play and learn, evaluate it from time to time, and return the record.
 
@@ -63,11 +65,13 @@ def train(
         checkpoint: Save the run at this path from time to time, and continue from there if the file exists. The
             environment needs `snapshot()` and `restore()` for that. A run that was killed and started again ends with
             the same weights and scores, bit for bit.
+        follow: Who is told how the run is going; this does not change what is learned.
     """
     work = Training(agent, env, frames, evaluation=evaluation, about=about, checkpoint=checkpoint)
-    for _ in work.steps():
-        pass
-    return work.record()
+    with Following(work, followers_in(follow)) as following:
+        for step in work.steps():
+            following.step(step)
+        return following.end(work.record())
 
 
 @final
@@ -134,6 +138,27 @@ class Training(BaseRun[GameRecord]):
     def trained(self) -> QLearner:
         """The agent."""
         return self.agent
+
+    @property
+    def title(self) -> str:
+        """The run in a few words."""
+        return f"{self.identity.learner} on {self.identity.game.get('game', 'a game')}, seed {self.agent.seed}"
+
+    def described(self) -> dict[str, Any]:
+        """Return what is run, as plain JSON values."""
+        what = self.identity
+        return {"learner": what.learner, "settings": what.settings, "model": what.model, "game": what.game}
+
+    def curves(self) -> Curves:
+        """Return the mean score of each task over the frames."""
+        return {
+            f"score of task {task}": [(at, float(np.mean(of_all[task - 1]))) for at, of_all in self._points()]
+            for task in range(1, 1 + max((len(one) for one in self._measured), default=0))
+        }
+
+    def _points(self) -> list[tuple[int, Scores]]:
+        """Return all evaluations with the number of frames played by then."""
+        return list(zip(self._at, self._measured, strict=True))
 
     def steps(self) -> Iterator[Progress]:
         """Play, learn and evaluate step by step; each step says how far the run has come."""

@@ -15,6 +15,7 @@ from metareplay.errors import InputError, NonFiniteError
 from metareplay.experiments.base import AnyRecord, BaseExperiment
 from metareplay.rl.agent_file import SUFFIX, save_agent
 from metareplay.rl.game_experiment import GameExperiment
+from metareplay.runners.announcement import Announcement
 from metareplay.runners.claims import Claim, allow
 from metareplay.runners.failure import Failure
 from metareplay.runners.runner import SILENT, Runner, Watcher
@@ -119,7 +120,7 @@ class ArcadeRunner(Runner):
             if not mine:
                 return
             arcade = Arcade([run for _, run in mine], self.device)
-            _train(arcade, [checkpoint_path(work.folder, one.key) for one, _ in mine], work.watcher)
+            _train(arcade, [checkpoint_path(work.folder, one.key) for one, _ in mine], work.watcher, work.announcement)
             for number, (one, _) in enumerate(mine):
                 if arcade.finite[number]:
                     record: Any = arcade.record(number)
@@ -135,7 +136,7 @@ class ArcadeRunner(Runner):
                 remove(checkpoint_path(work.folder, one.key))
 
 
-def _train(arcade: "Arcade", paths: list[Path], watcher: Watcher) -> None:
+def _train(arcade: "Arcade", paths: list[Path], watcher: Watcher, announcement: Announcement) -> None:
     """Let agents play to the end, from their checkpoints if there are any, and save them from time to time."""
     try:
         if exists(paths[0]):
@@ -144,6 +145,7 @@ def _train(arcade: "Arcade", paths: list[Path], watcher: Watcher) -> None:
         saved = time.monotonic()
         for seen in arcade.steps():
             watcher.together(len(paths), seen, arcade.frames)
+            announcement.together(len(paths), seen, arcade.frames)
             if time.monotonic() - saved > SAVE_EVERY:
                 arcade.save(paths)
                 saved = time.monotonic()

@@ -238,7 +238,8 @@ class _Tasks(Generic[AnyRecord]):
                 self._data[name] = self._ray.put(dataset(name))
         data = [self._data[name] for name in experiment.datasets]
         try:
-            return self._function.remote(experiment, checkpoint, *data)
+            home, followers = self._work.folder.absolute(), self._work.watcher.followers
+            return self._function.remote(experiment, checkpoint, home, followers, *data)
         except TypeError as error:
             raise InputError(
                 f"{experiment.label} cannot be sent to another machine ({described(error)}): leave out what cannot be "

@@ -11,12 +11,21 @@ from metareplay.engines.cuda.engine import CudaEngine
 from metareplay.engines.cuda.formation import Formation
 from metareplay.errors import InputError
 from metareplay.experiments.base import AnyExperiment, AnyRecord, BaseExperiment, BaseRecord, BaseRun, Progress
+from metareplay.experiments.following import Following, MakeFollower
 from metareplay.experiments.store import Records
 from metareplay.runners.failure import Failure
+from metareplay.runners.live_file import LiveFile
 
 
 class Watcher:
-    """Receive news of how the work is going. This class shows nothing; the command line has one that draws bars."""
+    """Receive news of how the work is going. This class shows nothing; the command line has one that draws bars.
+
+    Attributes:
+        followers: Each of these functions makes a `Follower` for every run, in the process that does the run. On
+            processes and clusters they are pickled: `functools.partial(TensorBoard, "runs/tensorboard")`.
+    """
+
+    followers: Sequence[MakeFollower] = ()
 
     def begin(self, experiments: Sequence[AnyExperiment]) -> None:
         """Receive the list of what is going to run.
@@ -124,6 +133,7 @@ def carry_out(
     watcher: Watcher = SILENT,
     stop: Event | None = None,
     formation: Formation | None = None,
+    shown_in: Path | None = None,
 ) -> AnyRecord:
     """Run one experiment, from its checkpoint if there is one, and write its record.
 
@@ -134,6 +144,7 @@ def carry_out(
         watcher: Receives news of how far the run has come.
         stop: Once this is set, save and raise StoppedError.
         formation: Take the steps together with other runs on the same GPU, if the network allows.
+        shown_in: Where the run shows how it is going, for `metareplay watch`; None for the folder of its record.
     """
     path = checkpoint_path(folder, experiment.key)
     if fresh:
@@ -143,18 +154,21 @@ def carry_out(
     work = experiment.start(checkpoint=path)
     check_key(experiment, work)
     engine = work.trained.chosen_engine
-    with formation.place() if formation is not None else nullcontext() as place:
-        if isinstance(engine, CudaEngine):
-            engine.place = place
-        for step in work.steps():
-            watcher.step(experiment, step, work.tasks)
-            if stop is not None and stop.is_set():
-                work.save()
-                raise StoppedError
-    record = work.record()
-    record.write(folder)
-    remove(path)
-    return record
+    followers = [LiveFile(shown_in or folder), *(make() for make in watcher.followers)]
+    with Following(work, followers, experiment.label, (StoppedError,)) as following:
+        with formation.place() if formation is not None else nullcontext() as place:
+            if isinstance(engine, CudaEngine):
+                engine.place = place
+            for step in work.steps():
+                watcher.step(experiment, step, work.tasks)
+                following.step(step)
+                if stop is not None and stop.is_set():
+                    work.save()
+                    raise StoppedError
+        record = work.record()
+        record.write(folder)
+        remove(path)
+        return following.end(record)
 
 
 def check_key(experiment: AnyExperiment, work: BaseRun[BaseRecord]) -> None:

@@ -3,6 +3,7 @@
 import pickle
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
@@ -13,6 +14,7 @@ from typing import Any, Final, final
 import torch
 
 from metareplay.experiments.base import AnyExperiment, BaseRecord, Progress
+from metareplay.experiments.following import MakeFollower
 from metareplay.experiments.record import versions
 from metareplay.runners.failure import Failure, described, portable
 from metareplay.runners.runner import Watcher, carry_out
@@ -114,7 +116,7 @@ def serve(connection: "Connection[Any, Any]") -> None:
         except Exception as error:
             send(Unreadable(described(error)))
             continue
-        send(_do(assignment, _Teller(connection, stop), stop))
+        send(_do(assignment, _Teller(connection, stop, assignment.followers), stop))
 
 
 def _do(assignment: Assignment[BaseRecord], watcher: Watcher, stop: Event) -> Message:
@@ -155,9 +157,11 @@ class _Teller(Watcher):
     Args:
         connection: Takes the news.
         stop: Is set if nobody takes them any more.
+        followers: Each of these functions makes a follower of the run.
     """
 
-    def __init__(self, connection: "Connection[Any, Any]", stop: Event) -> None:
+    def __init__(self, connection: "Connection[Any, Any]", stop: Event, followers: Sequence[MakeFollower] = ()) -> None:
+        self.followers = followers
         self._send = partial(_send, connection, stop)
         self._told = 0.0
 

@@ -9,8 +9,10 @@ from typing import Final, Generic, final
 from metareplay._core.files import names_in, remove
 from metareplay.errors import DataError, DiskError, MetareplayError, NonFiniteError
 from metareplay.experiments.base import AnyRecord, BaseExperiment
+from metareplay.experiments.following import MakeFollower
 from metareplay.experiments.record import versions
 from metareplay.experiments.store import Records
+from metareplay.runners.announcement import Announcement
 from metareplay.runners.claims import Claim, can_share, is_claimed
 from metareplay.runners.failure import Failure, failures, forget_failures
 from metareplay.runners.runner import StoppedError, Watcher, checkpoint_path
@@ -31,6 +33,7 @@ class Assignment(Generic[AnyRecord]):
         fresh: Start from the beginning even if there is a checkpoint.
         keep_going: Write a failure instead of raising an error that is the run's own.
         old: Records that were there before and do not count, because the run is to be done again.
+        followers: Each of these functions makes a follower of the run.
     """
 
     experiment: BaseExperiment[AnyRecord]
@@ -38,6 +41,7 @@ class Assignment(Generic[AnyRecord]):
     fresh: bool = False
     keep_going: bool = False
     old: frozenset[Stamp] = frozenset()
+    followers: Sequence[MakeFollower] = ()
 
     def attempt(self, work: Callable[[], AnyRecord]) -> AnyRecord | Failure | None:
         """Do the run while holding its claim; None if somebody else is doing it.
@@ -103,6 +107,7 @@ class Worklist(Generic[AnyRecord]):
 
     Attributes:
         due: What has to be run, the longest first, and equally long ones in the order in which they were given.
+        announcement: Tells other processes what is due, for `metareplay watch`.
     """
 
     def __init__(
@@ -140,6 +145,7 @@ class Worklist(Generic[AnyRecord]):
         watcher.begin(self.due)
         if due and not can_share(folder):
             watcher.remark(f"{folder} has no file locks: other processes that use it will not share the work")
+        self.announcement = Announcement(folder, self.due)
 
     def assignment(self, experiment: BaseExperiment[AnyRecord], *, again: bool = False) -> Assignment[AnyRecord]:
         """Describe how an experiment is to be run.
@@ -149,7 +155,8 @@ class Worklist(Generic[AnyRecord]):
             again: Whether it was begun before and should continue from its checkpoint.
         """
         old = self._old.get(experiment.key, frozenset())
-        return Assignment(experiment, self.folder, self._fresh and not again, self._keep_going, old)
+        followers = self.watcher.followers
+        return Assignment(experiment, self.folder, self._fresh and not again, self._keep_going, old, followers)
 
     def settle(self, experiment: BaseExperiment[AnyRecord], outcome: AnyRecord | Failure | None) -> None:
         """Note what has become of an experiment.
@@ -206,10 +213,11 @@ class Worklist(Generic[AnyRecord]):
 
     def results(self) -> list[AnyRecord | Failure | None]:
         """Return what has become of the experiments, in their order, and remove what killed processes have left."""
+        self.announcement.withdraw()
         recorded = [key for key, one in self._results.items() if not isinstance(one, Failure)]
         failed = [key for key, one in self._results.items() if isinstance(one, Failure)]
-        tidy(self.folder, recorded, (".ckpt", ".part", ".claim", ".failed"))
-        tidy(self.folder, failed, (".part", ".claim"))
+        tidy(self.folder, recorded, (".ckpt", ".part", ".claim", ".failed", ".live"))
+        tidy(self.folder, failed, (".part", ".claim", ".live"))
         if self._not_finite:
             others = f" (and {len(self._not_finite) - 1} other runs likewise)" if len(self._not_finite) > 1 else ""
             raise NonFiniteError(self._not_finite[0] + others)

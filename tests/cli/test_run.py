@@ -311,7 +311,7 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(
         answer = call(*MER, "--json")
     assert (answer.code, answer.out) == (130, "")
     assert answer.err == "metareplay: interrupted; give the same command again to continue\n"
-    (left,) = (tmp_path / "runs").iterdir()
+    (left,) = (tmp_path / "runs").glob(".*.ckpt")
     assert left.suffix == ".ckpt"
     learned: list[int] = []
     learn = loop.Run._learn
@@ -373,7 +373,7 @@ def test_a_full_disk_is_one_line_and_keeps_the_checkpoint(
     assert answer.code == 2
     assert "No space left on device; free some space or choose another place" in answer.err
     assert answer.err.count("\n") == 1
-    (left,) = (tmp_path / "runs").iterdir()
+    (left,) = (tmp_path / "runs").glob(".*.ckpt")
     assert left.suffix == ".ckpt"
     assert "continuing from" in call(*MER).err
 

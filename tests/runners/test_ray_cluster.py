@@ -167,7 +167,7 @@ def test_what_somebody_else_does_is_left_to_them_until_they_give_it_up(
     done = list[str]()
 
     def meanwhile(_seconds: float) -> None:
-        assert files(tmp_path) == [".claim", ".json"]
+        assert files(tmp_path) == [".claim", ".json", ".waiting"]
         done.append("given up")
         claim.give_back()
 

@@ -148,7 +148,7 @@ def test_told_to_stop_it_saves_and_goes_on_later(tmp_path: Path) -> None:
     with pytest.raises(StoppedError):
         carry_out(one, tmp_path, watcher=Stopping(), stop=stop)
     stopped = seen.copy()
-    assert [path.name for path in tmp_path.iterdir()] == [f".{one.key}.ckpt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f".{one.key}.ckpt", f".{one.key}.live"]
     record = carry_out(one, tmp_path, watcher=Stopping())
     assert seen[len(stopped)] >= stopped[-1] >= 16
     assert results([record]) == results([carry_out(one, tmp_path / "again")])

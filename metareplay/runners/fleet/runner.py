@@ -14,6 +14,7 @@ from metareplay.errors import InputError
 from metareplay.experiments.base import AnyExperiment, AnyRecord, BaseExperiment
 from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.record import versions
+from metareplay.runners.announcement import Announcement
 from metareplay.runners.claims import Claim, allow, is_claimed
 from metareplay.runners.failure import Failure, failures, forget_failures
 from metareplay.runners.fleet.fleet import check_device
@@ -58,9 +59,11 @@ class FleetRunner(Runner):
             for fleet in fleets:
                 with _claimed(fleet, folder) as others:
                     watcher.begin(fleet)
-                    report = partial(watcher.together, len(fleet))
+                    announcement = Announcement(folder, fleet)
+                    report = partial(_tell, watcher, announcement, len(fleet))
                     again = fresh and not begun
                     records = fly(fleet, folder, fresh=again, others=others, report=report, device=self.device)
+                    announcement.withdraw()
                 found |= {one.key: record for one, record in zip(fleet, records, strict=True)}
                 waiting += [[one for one in fleet if one.key in others and found[one.key] is None]]
             fleets, begun = _free_again(waiting, folder), True
@@ -109,6 +112,12 @@ class FleetRunner(Runner):
             if self.rest is None:
                 raise
             return None
+
+
+def _tell(watcher: Watcher, announcement: Announcement, count: int, seen: int, total: int) -> None:
+    """Tell how far the runs of a fleet have come."""
+    watcher.together(count, seen, total)
+    announcement.together(count, seen, total)
 
 
 @contextmanager
