@@ -27,11 +27,12 @@ from metareplay import (
     runners,
     streams,
     sweeps,
+    trackers,
 )
 
 SUBPACKAGES = (
     *(data, engines, environments, experiments, learners, lm, loops, memories, networks, reports, rl, runners, streams),
-    sweeps,
+    *(sweeps, trackers),
 )
 DOCS = ROOT / "docs"
 
