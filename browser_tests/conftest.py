@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Dialog, Page, Route, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, Route, expect, sync_playwright
 
 ROOT = Path(__file__).parent.parent
 AXE = Path(os.environ.get("METAREPLAY_AXE", ROOT / ".venv/axe/node_modules/axe-core/axe.min.js"))
@@ -47,6 +47,9 @@ TOO_WIDE = """() => {
     .slice(0, 5).map((one) => one.outerHTML.slice(0, 120)).concat("the page is wider than the window");
 }"""
 
+PATIENCE = 30_000  # milliseconds that a busy machine may take for anything
+expect.set_options(timeout=PATIENCE)
+
 Check = Callable[[Page], None]
 
 
@@ -75,7 +78,7 @@ def page(browser: Browser, complaints: list[str]) -> Iterator[Page]:
     """A page, 1280 pixels wide, that fails the test on errors in its console and on requests to another host."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(PATIENCE)
 
     def hear(dialog: Dialog) -> None:
         complaints.append(f"dialog: {dialog.message}")

@@ -177,7 +177,7 @@ def test_the_installed_command_works_from_outside(tmp_path: Path) -> None:
 def test_every_command_explains_itself(call: Call) -> None:
     commands = make_app([]).registered_commands
     names = [command.name or command.callback.__name__ for command in commands if command.callback]
-    assert names == ["run", "sweep", "demo", "paper", "bench", "play", "lm", "watch", "version"]
+    assert names == ["run", "sweep", "demo", "paper", "bench", "play", "lm", "report", "watch", "version"]
     for name in (*names, "data", "data fetch"):
         answer = call(*name.split(), "--help")
         assert (answer.code, answer.err) == (0, "")
