@@ -3,13 +3,15 @@
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import product
 from typing import Any, Final
 
 from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.names import IMAGES_BY_NAME, LEARNERS_BY_NAME, MEMORIES_BY_NAME, STREAMS_BY_NAME
 from metareplay.experiments.prequential_experiment import PrequentialExperiment
-from metareplay.experiments.prequential_record import PrequentialRecord
+from metareplay.experiments.prequential_record import Prequential, PrequentialRecord
+from metareplay.experiments.prequential_run import checked
 from metareplay.experiments.record import Record
 from metareplay.paper.best import best
 from metareplay.reports.words import memory_of, options, shown_name
@@ -34,7 +36,7 @@ def run_command(records: Sequence[Record | PrequentialRecord]) -> str | None:
     """
     with suppress(*NOT_OURS):
         for experiment, words in _candidates(records[0]):
-            if _key(experiment, records[0]) == records[0].key:
+            if all(_key(replace(experiment, seed=one.seed), one) == one.key for one in records):
                 stretches = words_for_seeds(one.seed for one in records)
                 return "\n".join(shlex.join([*words, *some]) for some in stretches)
     return None
@@ -95,9 +97,10 @@ def _measured(record: Record | PrequentialRecord) -> tuple[dict[str, Any], list[
 
 
 def _key(experiment: Experiment, record: Record | PrequentialRecord) -> str:
-    """Return the key that the record of an experiment would have."""
+    """Return the key that the record of an experiment would have if it were run from the command line."""
     if isinstance(record, PrequentialRecord):
-        return PrequentialExperiment.of(experiment, record.scored).key
+        scored = checked(record.scored.every, None, Prequential.fading, Prequential.block)
+        return PrequentialExperiment.of(experiment, scored).key
     return experiment.key
 
 

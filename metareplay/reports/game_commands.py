@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from metareplay.reports.commands import NOT_OURS, words_for, words_for_seeds
@@ -20,7 +21,7 @@ def game_command(records: Sequence[GameRecord]) -> str | None:
     """
     with suppress(*NOT_OURS):
         experiment, words = _candidate(records[0])
-        if experiment.key == records[0].key:
+        if all(replace(experiment, seed=one.seed).key == one.key for one in records):
             stretches = words_for_seeds(one.seed for one in records)
             return "\n".join(shlex.join([*words, *some]) for some in stretches)
     return None
