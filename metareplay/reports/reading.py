@@ -9,6 +9,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from metareplay._core.checks import shown
 from metareplay._core.seal import opened_json
 from metareplay.errors import MetareplayError
 from metareplay.learners.input_checks import one_line
@@ -24,6 +25,7 @@ FAMILIES: Final[tuple[Family[Any], ...]] = (Streams(), Prequentials(), Games(), 
 UNREADABLE: Final = (  # what a record can raise that is not what it says it is
     *(MetareplayError, ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError),
 )
+LONGEST: Final = 1e12  # seconds
 ENDINGS: Final = (".json", ".jsonl", SUFFIX)
 
 
@@ -104,6 +106,8 @@ def _files(path: Path) -> Iterator[Path]:
 def _read_file(path: Path, name: str, found: Found) -> None:
     """Add what a file has to what was found."""
     try:
+        if not path.is_file():  # a pipe or a device may never end
+            raise MetareplayError("not a regular file")
         if path.name.endswith(SUFFIX):
             found.failures.append(_checked(Failure.read(path)))
             return
@@ -132,6 +136,7 @@ def _add(parts: dict[str, Any], place: str, found: Found) -> None:
         record = family.read(parts)
         if record is None:
             continue
+        _check_times(record.seconds)
         family.check(record)
         key, known = family.key(record), found.records[family.name]
         if key in known:
@@ -143,6 +148,13 @@ def _add(parts: dict[str, Any], place: str, found: Found) -> None:
     if claimed:
         raise MetareplayError(f"the record of a {parts.get('kind')!r}, which this version does not know")
     found.others.append(place)
+
+
+def _check_times(seconds: Any) -> None:
+    """Raise MetareplayError for times that no run takes, whose sum over seeds may be infinite."""
+    for one in seconds.values() if isinstance(seconds, dict) else [seconds]:
+        if not 0 <= float(one) < LONGEST:
+            raise MetareplayError(f"damaged or not a record: its seconds include {shown(one)}")
 
 
 def _checked(failure: Failure) -> Failure:

@@ -22,22 +22,20 @@ def without(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in names}
 
 
-def parts_of(model: str) -> list[str]:
-    """Return the parts of a module whatever their order: with shuffled tasks, the seed decides the order of heads.
+def parts_of(model: str) -> Counter[str]:
+    """Count the parts of a module whatever their order: with shuffled tasks, the seed decides the order of heads.
 
     Args:
         model: The module in one line.
 
-    >>> parts_of("Heads( (0-1): 2 x Linear(4, 9) (2): Linear(4, 2) ) with first weights by hand")
-    ['Heads(', 'Linear(4, 2)', 'Linear(4, 9)', 'Linear(4, 9)', 'with first weights by hand']
+    >>> sorted(parts_of("Heads( (0-1): 2 x Linear(4, 9) (2): Linear(4, 2) ) with first weights by hand").items())
+    [('Heads(', 1), ('Linear(4, 2)', 1), ('Linear(4, 9)', 2), ('with first weights by hand', 1)]
     """
-    parts = [part.strip() for part in re.split(r"\([\w-]+\): | \)", model)]
-    counted = [re.fullmatch(r"(\d{1,6}) x (.*)", part) for part in parts]
-    return sorted(
-        one
-        for part, found in zip(parts, counted, strict=True)
-        for one in ([found[2]] * int(found[1]) if found else [part])
-    )
+    counts = Counter[str]()
+    for part in re.split(r"\([\w-]+\): | \)", model):
+        found = re.fullmatch(r"(\d{1,6}) x (.*)", part.strip())
+        counts[found[2] if found else part.strip()] += int(found[1]) if found else 1
+    return counts
 
 
 def network_words(model: str) -> dict[str, str]:
