@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from metareplay.experiments.metrics import needed
 
 Plain = int | float | None
 Matrix = NDArray[np.float64]
+MOST_POINTS: Final = 150  # of a curve; more make the page large, and no screen shows them
 
 
 def rounded(value: float | None, digits: int) -> Plain:
@@ -30,6 +31,11 @@ def rounded(value: float | None, digits: int) -> Plain:
         return None
     short = round(float(value), digits)
     return int(short) if short == int(short) else short
+
+
+def _thinned(values: Sequence[float], step: int) -> list[float]:
+    """Return every so many values, and the last one."""
+    return [*values[:-1:step], *values[-1:]]
 
 
 def all_rounded(values: Iterable[float], digits: int) -> list[Plain]:
@@ -152,12 +158,16 @@ class Line:
         spread = seeds.std(axis=0, ddof=1) if len(seeds) > 1 else None
         return Line(name=name, values=seeds.mean(axis=0), spread=spread, **options)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the line as plain JSON values."""
+    def to_json(self, step: int) -> dict[str, Any]:
+        """Return the line as plain JSON values.
+
+        Args:
+            step: Of how many points one is drawn.
+        """
         digits = digits_for(self.values)
-        found: dict[str, Any] = {"name": self.name, "y": all_rounded(self.values.tolist(), digits)}
+        found: dict[str, Any] = {"name": self.name, "y": all_rounded(_thinned(self.values.tolist(), step), digits)}
         if self.spread is not None and np.nan_to_num(self.spread).any():
-            found["spread"] = all_rounded(self.spread.tolist(), digits)
+            found["spread"] = all_rounded(_thinned(self.spread.tolist(), step), digits)
         if self.learner is not None:
             found["colour"] = colour_of(self.learner)
         return found | {name: True for name in ("dashed", "dots") if getattr(self, name)}
@@ -180,9 +190,15 @@ class Panel:
     title: str = ""
     shades: Sequence[tuple[float, float]] = ()
 
+    @property
+    def step(self) -> int:
+        """Of how many points one is drawn, so that long curves do not make the page large."""
+        return max(1, -(-len(self.x) // MOST_POINTS))
+
     def to_json(self) -> dict[str, Any]:
         """Return the panel as plain JSON values."""
-        found: dict[str, Any] = {"x": all_rounded(self.x, 6), "lines": [line.to_json() for line in self.lines]}
+        x = all_rounded(_thinned(self.x, self.step), 6)
+        found: dict[str, Any] = {"x": x, "lines": [line.to_json(self.step) for line in self.lines]}
         return found | {"title": self.title} | ({"shades": [list(one) for one in self.shades]} if self.shades else {})
 
 
@@ -211,7 +227,9 @@ class Lines(Chart):
 
     def to_json(self) -> dict[str, Any]:
         """Return everything that is needed to draw the chart, as plain JSON values."""
-        words = {"kind": "lines", "title": self.title, "told": self.told, "x": self.x, "y": self.y}
+        step = max((panel.step for panel in self.panels), default=1)
+        told = self.told if step == 1 else f"{self.told} One point out of {step} is shown."
+        words = {"kind": "lines", "title": self.title, "told": told, "x": self.x, "y": self.y}
         more: dict[str, Any] = {"marks": list(self.marks)} if self.marks else {}
         more |= {"zero": True} if self.from_zero else {}
         return words | {"panels": [panel.to_json() for panel in self.panels]} | more
