@@ -131,6 +131,12 @@ def test_the_system_decides_the_colours(page: Page, ours: Path, axe: Check) -> N
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 
+def test_an_address_that_cannot_be_decoded(page: Page, tmp_path: Path) -> None:
+    RUN.write(tmp_path)
+    page.goto(f"{mr.report(tmp_path, tmp_path / 'report.html').as_uri()}#%")
+    assert page.evaluate("document.documentElement.dataset.ready")
+
+
 def test_a_thousand_runs(page: Page, many: Path, axe: Check) -> None:
     assert many.stat().st_size < 10e6
     opened(page, many)

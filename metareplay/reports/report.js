@@ -78,8 +78,15 @@ const fill = (details) => {
 for (const details of document.querySelectorAll("details.detail")) {
   details.addEventListener("toggle", () => details.open && fill(details));
 }
+const named = () => {
+  try {
+    return decodeURIComponent(location.hash.slice(1));
+  } catch {
+    return ""; // a "%" in the address that stands for nothing
+  }
+};
 const show = () => {
-  const details = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const details = document.getElementById(named());
   if (!details || !details.matches("details.detail")) return;
   details.open = true;
   fill(details);
