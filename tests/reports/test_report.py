@@ -252,7 +252,7 @@ def test_of_two_records_of_a_run_the_latest_counts(tmp_path: Path) -> None:
     RUN.write(tmp_path / "b")
     page = page_of(tmp_path)
     assert page.tables["Streams of tasks"][1][3] == "50.00"
-    assert "1 record was there twice" in page.source
+    assert "1 record was found more than once; the latest one is used." in page.source
 
 
 def test_large_matrices_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
