@@ -8,11 +8,11 @@ demo: .venv/ready
 	$(BIN)/metareplay demo
 
 test: .venv/ready lint types
-	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
+	$(BIN)/pytest -n auto --dist loadfile -m "not slow"
 
 # Also what takes a minute each, and more examples where inputs vary.
 test-all: .venv/ready lint types
-	$(BIN)/pytest -n auto --dist loadgroup --hypothesis-profile thorough
+	$(BIN)/pytest -n auto --dist loadfile --hypothesis-profile thorough
 
 # Pages in a real browser. Chromium must be there, and npm, from which axe-core comes once.
 browser-test: .venv/ready .venv/axe/ready

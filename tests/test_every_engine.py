@@ -73,6 +73,7 @@ def both(make: Callable[[EngineName], mr.Learner], given: tuple[Tensor, ...]) ->
 
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
+DTYPES = [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -105,7 +106,7 @@ def test_optimizers(kind: type[mr.ER | mr.ERTasks], optimizer: Any, case: dict[s
     assert distance(one, other) < 1e-6
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @given(case=cases(), strength=st.sampled_from([0.0, 3.0]))
 @settings(max_examples=25)
 def test_online_ewc_and_gem(dtype: torch.dtype, case: dict[str, Any], strength: float) -> None:
@@ -124,7 +125,7 @@ def test_online_ewc_and_gem(dtype: torch.dtype, case: dict[str, Any], strength: 
         assert distance(one, other) < 10 * TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @given(case=cases())
 @settings(max_examples=25)
 def test_models_with_a_part_for_each_task(dtype: torch.dtype, case: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ def plain(value: object, depth: int = 0) -> Any:
         value: Anything.
         depth: How deep it is nested in something else.
 
-    >>> plain({"a": [1, math.nan, "x"], "b": object()})
+    >>> plain({"a": [1, float("nan"), "x"], "b": object()})
     {'a': [1, None, 'x'], 'b': None}
     """
     if isinstance(value, bool) or value is None:

@@ -20,6 +20,7 @@ def test_the_floor_grows_with_the_gpu() -> None:
     assert 100 < bench_fleet.floor_rate(132) < 1000
 
 
+@pytest.mark.slow
 def test_a_fleet_is_timed_against_the_floor(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     xs, ys = rng.integers(256, size=(1010, 28, 28), dtype=np.uint8), rng.integers(10, size=1010, dtype=np.uint8)

@@ -485,6 +485,7 @@ def wait_for_changes(folder: Path, count: int, process: BaseProcess) -> None:
     wait_until(enough, process)
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_the_table_is_the_same(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -514,6 +515,7 @@ def test_killed_at_random_moments_the_table_is_the_same(
     assert not list((tmp_path / "runs").glob(".*.ckpt"))
 
 
+@pytest.mark.slow
 def test_the_results_page_is_what_the_committed_records_give(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

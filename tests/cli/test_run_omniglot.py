@@ -20,9 +20,10 @@ LEARNERS = {  # with fewer steps than the paper's, where that is many
     "mer-one-big-batch": ["--k", "3"],
     "mer-current-rate": ["--k", "3"],
 }
+OTHERS = [name for name in LEARNERS if name not in ("gem", "mer")]
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", ["gem", "mer", *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS)])
 def test_every_learner_runs_once(learner: str, call: Call, tmp_path: Path) -> None:
     words = ["run", learner, "omniglot", *SMALL, *LEARNERS[learner]]
     document = json.loads(call(*words).out)

@@ -295,7 +295,7 @@ def test_regression_is_refused_where_accuracy_is_measured() -> None:
     alignment=st.sampled_from([0, 2]),
     past=st.sampled_from(["before", "after"]),
 )
-@settings(max_examples=24)
+@settings(max_examples=8)
 def test_stopped_anywhere_it_ends_the_same(
     name: str, stop: list[int], save_every: float, alignment: int, past: Moment
 ) -> None:

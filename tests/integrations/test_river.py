@@ -12,6 +12,7 @@ from metareplay.integrations.river import RiverClassifier, RiverRegressor
 MODELS = [RiverClassifier(seed=1), RiverRegressor(seed=1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=["classifier", "regressor"])
 def test_rivers_own_checks(model: Any) -> None:
     checks.check_estimator(model)

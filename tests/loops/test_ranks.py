@@ -93,6 +93,7 @@ def test_ranks_that_are_not_at_the_same_step_are_told(together: Together) -> Non
         )
 
 
+@pytest.mark.slow  # test_torchrun.py has shards, too
 def test_sharded_weights_are_moved_where_they_are(tmp_path: Path) -> None:
     """FSDP2 on two ranks gives the weights of one process with all rows; one rank can load the copies of two."""
     first, second = ranked("sharded", tmp_path)

@@ -11,8 +11,6 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 
-pytestmark = pytest.mark.xdist_group("torchrun")  # so that torchrun is started by one worker only
-
 
 def torchrun(work: str, folder: Path) -> tuple[subprocess.CompletedProcess[str], list[Any]]:
     """Let two ranks do some work; return what became of the processes, and what each rank found."""

@@ -31,7 +31,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such limit")
-@pytest.mark.parametrize("runner", ["Threads(2)", "Processes(2)"])
+@pytest.mark.parametrize("runner", ["Threads(2)", pytest.param("Processes(2)", marks=pytest.mark.slow)])
 def test_on_a_full_disk_it_stops_with_one_line_and_records_stay(runner: str, tmp_path: Path) -> None:
     folder = tmp_path / "runs"
     before = Threads(1).run([Small(seed=0)], folder)

@@ -184,7 +184,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGKILL])
 def test_when_the_driver_ends_the_workers_save_and_end(how: signal.Signals, tmp_path: Path) -> None:
     folder = tmp_path / "runs"
     process = script(tmp_path, SLOW)

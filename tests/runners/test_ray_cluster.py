@@ -27,10 +27,7 @@ from metareplay.runners.runner import checkpoint_path
 FOLDERS = (Path(__file__).parents[1], Path(__file__).parents[2])
 DEADLINE = 60.0
 
-pytestmark = [
-    pytest.mark.xdist_group("ray"),  # one cluster, in one process
-    pytest.mark.filterwarnings("default"),  # Ray's own
-]
+pytestmark = pytest.mark.filterwarnings("default")  # Ray's own
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +114,7 @@ def test_failures_of_every_kind_and_the_others_go_on(tmp_path: Path) -> None:
     assert files(tmp_path) == [".failed"] * 4 + [".json"]
 
 
+@pytest.mark.slow
 def test_a_node_that_is_killed_takes_no_run_with_it(connected: Any, tmp_path: Path) -> None:
     given = [Small(seed=seed, trouble="slower") for seed in range(6)]
     said = list[str]()

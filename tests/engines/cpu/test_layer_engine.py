@@ -24,6 +24,7 @@ from metareplay.engines.engine import Engine
 
 ENGINES: tuple[EngineName, ...] = ("torch", "cpu")
 TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-12}
+DTYPES = [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)]
 
 
 class Own(nn.Module):
@@ -121,7 +122,7 @@ def apart(one: Tensor, other: Tensor) -> float:
     return float((one - other).norm() / other.norm())
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", MODELS)
 def test_weights_of_the_torch_engine(name: str, dtype: torch.dtype) -> None:
     before = {key: value.clone() for key, value in net(name, dtype).named_parameters()}

@@ -39,6 +39,7 @@ OPTIMIZERS: dict[str, Make] = {
 # Of the way that the weights have gone. Adam and RMSProp divide each gradient by its own size, so the rounding of a
 # gradient that is almost 0 moves a weight as far as any other; the average over all weights is what can be compared.
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
+DTYPES = [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)]
 
 
 def flat(model: nn.Module) -> Tensor:
@@ -107,7 +108,7 @@ def apart(one: Tensor, other: Tensor, start: Tensor | None = None) -> float:
     return float((one - other).norm() / way.norm())
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_weights_and_moments_of_the_torch_engine(name: str, way: str, dtype: torch.dtype) -> None:
