@@ -170,3 +170,12 @@ def test_any_memory_can_be_shown(shape: list[int], floats: bool, held: int) -> N
     json.dumps(shown, allow_nan=False)
     assert sum(count for _, count in shown["classes"]) == shown["held"] == min(held, 20)
     assert ("pictures" in shown) != ("rows" in shown)
+
+
+def test_a_follower_that_cannot_be_made_does_not_fail_the_run(tmp_path: Path) -> None:
+    def unmade() -> mr.Follower:
+        raise OSError("no room")
+
+    watcher = Watcher()
+    watcher.followers = [unmade]
+    assert carry_out(experiment(), tmp_path, watcher=watcher).examples == 120
