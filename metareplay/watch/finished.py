@@ -1,5 +1,6 @@
 """The finished runs of a folder, each of whose files is read once."""
 
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
@@ -71,9 +72,9 @@ class Finished:
     def details(self) -> dict[str, Any]:
         """Read all of the record and return what the page shows of it, as plain JSON values."""
         try:
-            content = self.path.read_bytes()
+            content = self.path.read_bytes() if self.path.is_file() else b""
             record, _ = opened_json(content if self.number is None else content.splitlines()[self.number])
-        except (OSError, IndexError, ValueError):
+        except (OSError, IndexError, RecursionError, ValueError):
             return {}
         numbers = {name: number(self.row.get(name)) for name in ("ra", "la", "bti", "fti", "va", "ta", "dot", "score")}
         about = {name: plain(record.get(name)) for name in ("learner", "settings", "model", "stream", "game")}
@@ -109,6 +110,8 @@ class FinishedRuns:
                 about = (self._folder / name).stat()
             except OSError:
                 continue
+            if not stat.S_ISREG(about.st_mode):
+                continue  # reading a pipe or a device might never end
             stamp = (about.st_ino, about.st_mtime_ns, about.st_size)
             before = self._read.get(name)
             found[name] = before if before and before[0] == stamp else (stamp, self._records(name, about.st_mtime))
@@ -134,7 +137,7 @@ def _finished(content: bytes, path: Path, at: int | None, written: float) -> lis
         if parts is not None and not {"key", "settings"} <= parts.keys():
             return []
         row = plain(row_of(parts)) if parts is not None else {}
-    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError, ZeroDivisionError):
+    except (ArithmeticError, AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
         row = {}
     where = path.name if at is None else f"{path.name}, line {at + 1}"
     if not row:

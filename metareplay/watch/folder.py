@@ -116,10 +116,10 @@ class WatchedFolder:
     def _failure(self, name: str) -> Run:
         try:
             failure = Failure.read(self.folder / name)
-        except MetareplayError:
+            about = {"key": text(failure.key), "label": text(failure.label), "reason": text(failure.reason)}
+            return about | {"learner": text(failure.settings.get("learner")), "state": "failed"}
+        except (MetareplayError, AttributeError, RecursionError):
             return {"key": text(name), "label": text(name), "state": "broken", "reason": BROKEN}
-        about = {"key": text(failure.key), "label": text(failure.label), "reason": text(failure.reason)}
-        return about | {"learner": text(failure.settings.get("learner")), "state": "failed"}
 
     def _announced(self, names: list[str]) -> tuple[dict[str, Run], list[Run]]:
         """Return which runs processes are going to do, and how far those have come that advance together."""
@@ -177,7 +177,7 @@ def _summary(news: Run) -> Run:
         "doing": text(news.get("doing")),
         "reason": text(news.get("reason")),
         "accuracy": sum(learned) / len(learned) if learned else None,
-        "left": (total - seen) / speed if None not in (seen, total, speed) else None,
+        "left": number((total - seen) / speed) if None not in (seen, total, speed) else None,
         "settings": news["settings"].get("settings") if isinstance(news.get("settings"), dict) else None,
         "quiet": round(quiet, -1) if news["state"] == "running" and quiet > QUIET else None,
     }

@@ -5,12 +5,13 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import ALIGNED, RECORD
+from small_runs import ALIGNED, DEADLINE, RECORD
 
 from metareplay._core.files import MACHINE
 from metareplay.experiments import Experiment
@@ -158,8 +159,9 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     assert labels == [SCRIPT, f"{SCRIPT} 5, rotations, seed 3"]
 
 
+NUMBERS = st.integers() | st.floats() | st.sampled_from([10**400, -(10**400)])
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    st.none() | st.booleans() | NUMBERS | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
     max_leaves=20,
 )
@@ -186,6 +188,38 @@ def test_a_broken_record_is_never_fatal(name: str, value: Any, tmp_path_factory:
     found = WatchedFolder(folder).look()
     json.dumps(found, allow_nan=False).encode()
     assert len(found["runs"]) == 1
+
+
+@pytest.mark.parametrize("part", ["accuracy", "examples", "seconds"])
+def test_a_record_with_enormous_numbers_is_shown(part: str, tmp_path: Path) -> None:
+    value: Any = {"accuracy": [[10**400]], "examples": 10**400, "seconds": {"learn": 10**400}}[part]
+    (tmp_path / "x-aaaa.json").write_text(json.dumps(RECORD.to_json() | {part: value}))
+    assert len(WatchedFolder(tmp_path).look()["runs"]) == 1
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"format": 1, "kind": "error", "settings": 3, %s}'])
+def test_a_broken_failure_is_named(content: str, tmp_path: Path) -> None:
+    others = '"key": "a", "label": "b", "reason": "c", "seed": 0, "date": "", "versions": {}'
+    (tmp_path / "x-aaaa.failed").write_text(content.replace("%s", others))
+    assert states(tmp_path) == {"x-aaaa.failed": "broken"}
+
+
+def test_the_time_left_is_a_number_or_nothing(tmp_path: Path) -> None:
+    slow = {"examples per second": [[1, 1.0], [2, 1e-300]]}
+    live(tmp_path, total=10**299, curves=slow)
+    assert WatchedFolder(tmp_path).look()["runs"][0]["left"] is None
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names here")
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    names = (".aaaa.live", f".{MACHINE}-1-0.waiting", "x-bbbb.failed", "x-cccc.json", "packed.jsonl")
+    for name in names:
+        os.mkfifo(tmp_path / name)
+    found: list[dict[str, str]] = []
+    thread = Thread(target=lambda: found.append(states(tmp_path)), daemon=True)  # it may wait for ever
+    thread.start()
+    thread.join(DEADLINE)
+    assert found == [{".aaaa.live": "broken", "x-bbbb.failed": "broken"}]
 
 
 @given(content=st.binary(max_size=50))
