@@ -1,6 +1,8 @@
 """What is going on in a folder of runs, from the files that the runs leave there."""
 
 import time
+from collections import Counter
+from collections.abc import Container
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -21,6 +23,7 @@ LATE: Final = 6  # news that the time left is estimated from
 QUIET: Final = 30.0  # seconds without news after which the page says so
 
 Run = dict[str, Any]
+Place = tuple[int, float, str, str]  # by which runs are ordered: state, newest first, label, key
 
 
 @final
@@ -35,6 +38,10 @@ class WatchedFolder:
         self.folder = folder
         self._finished = FinishedRuns(folder)
         self._failures: dict[str, tuple[int, Run]] = {}
+        self._known: dict[str, Finished] | None = None  # what the next two were made from
+        self._best: Run | None = None
+        self._order: list[Place] = []
+        self._read: tuple[Finished, Run] | None = None  # the finished run that was shown in detail, and its details
 
     def look(self, chosen: str = "") -> dict[str, Any]:
         """Return everything that the page shows, as plain JSON values.
@@ -44,42 +51,45 @@ class WatchedFolder:
         """
         names = names_in(self.folder)
         finished = self._finished.all(names)
+        if finished is not self._known:
+            self._known, self._best = finished, best_of(list(finished.values()))
+            self._order = sorted(_place(key, one.state, one.label, one.written) for key, one in finished.items())
         live = self._live(names)
         waiting, together = self._announced(names)
-        runs = {key: one.summary() for key, one in finished.items()}  # each with its settings, for `_tell_apart`
-        runs |= self._failed(names, runs)
-        runs |= {key: _summary(one) for key, one in live.items() if one["state"] == "running" or key not in runs}
-        runs |= {key: one for key, one in waiting.items() if key not in runs}
-        written = {key: one.written for key, one in finished.items()}
-        ordered = sorted(
-            runs.values(), key=lambda one: (STATES.index(one["state"]), -written.get(one["key"], 0.0), one["label"])
-        )
-        _tell_apart(ordered[:LISTED])
-        shown = chosen if chosen in runs else ordered[0]["key"] if ordered else ""
-        states = [one["state"] for one in ordered]
+        others = self._failed(names, finished)
+        others |= {
+            key: _summary(one)
+            for key, one in live.items()
+            if one["state"] == "running" or not (key in finished or key in others)
+        }
+        others |= {key: one for key, one in waiting.items() if not (key in finished or key in others)}
+        order = [place for place in self._order if place[-1] not in others]
+        order = sorted([*order, *(_place(key, one["state"], one["label"], 0.0) for key, one in others.items())])
+        listed = {key: others[key] if key in others else finished[key].summary() for *_, key in order[:LISTED]}
+        _tell_apart(list(listed.values()))
+        shown = chosen if chosen in others or chosen in finished else order[0][-1] if order else ""
+        run = listed.get(shown) or others.get(shown) or (finished[shown].summary() if shown in finished else None)
+        counts = Counter(place[0] for place in order)
         return {
             "folder": text(f"{self.folder}{'' if str(self.folder) == '/' else '/'}"),
-            "counts": {state: states.count(state) for state in STATES},
-            "runs": [_coloured(one) for one in ordered[:LISTED]],
-            "more": max(0, len(ordered) - LISTED),
+            "counts": {state: counts[number] for number, state in enumerate(STATES)},
+            "runs": [_coloured(one) for one in listed.values()],
+            "more": max(0, len(order) - LISTED),
             "together": together,
-            "best": best_of(list(finished.values())),
-            "chosen": self._details(shown, runs, live, finished),
+            "best": self._best,
+            "chosen": self._details(run, live, finished) if run is not None else None,
         }
 
-    def _details(
-        self, key: str, runs: dict[str, Run], live: dict[str, Run], finished: dict[str, Finished]
-    ) -> Run | None:
+    def _details(self, run: Run, live: dict[str, Run], finished: dict[str, Finished]) -> Run:
         """Return what is shown of one run in detail."""
-        if key not in runs:
-            return None
-        run = runs[key]
-        more: Run = {}
+        key, more = run["key"], Run()
         if run["state"] in ("running", "stopped", "failed") and key in live:
             more = {name: plain(live[key].get(name)) for name in ("settings", "curves", "memory")}
             more["accuracies"] = plain(live[key].get("accuracy"))
         elif key in finished:
-            more = finished[key].details()
+            if self._read is None or self._read[0] is not finished[key]:
+                self._read = (finished[key], finished[key].details())
+            more = self._read[1]
         return _coloured({**run, **more})
 
     def _live(self, names: list[str]) -> dict[str, Run]:
@@ -97,7 +107,7 @@ class WatchedFolder:
                     found[key] = news | {"key": key, "state": _state(news)}
         return found
 
-    def _failed(self, names: list[str], done: dict[str, Run]) -> dict[str, Run]:
+    def _failed(self, names: list[str], done: Container[str]) -> dict[str, Run]:
         """Read the failures of runs that have not been finished since."""
         found: dict[str, tuple[int, Run]] = {}
         for name in names:
@@ -139,6 +149,11 @@ class WatchedFolder:
             if isinstance(said.get("together"), dict):
                 together.append({part: number(said["together"].get(part)) for part in ("count", "seen", "total")})
         return waiting, together
+
+
+def _place(key: str, state: str, label: str, written: float) -> Place:
+    """Return the place of a run in the list."""
+    return STATES.index(state), -written, label, key
 
 
 def _state(news: Run) -> str:

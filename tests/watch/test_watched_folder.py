@@ -17,6 +17,7 @@ from metareplay._core.files import MACHINE
 from metareplay.experiments import Experiment
 from metareplay.runners import Failure
 from metareplay.watch.curves import curves_of
+from metareplay.watch.finished import Finished
 from metareplay.watch.folder import WatchedFolder
 from metareplay.watch.plain import plain
 
@@ -136,6 +137,37 @@ def test_the_best_settings_are_means_over_seeds(tmp_path: Path) -> None:
         "rows": [{"values": ["0.2"], "mean": 80.0, "seeds": 2}, {"values": ["0.1"], "mean": 75.0, "seeds": 2}],
     }
     assert {run["apart"] for run in found["runs"]} == {"lr 0.1", "lr 0.2"}
+
+
+def test_the_best_settings_count_each_seed_once_and_compare_like_with_like(tmp_path: Path) -> None:
+    def write(part: str, lr: float, gain: float, written: int, **parts: Any) -> None:
+        settings = {**RECORD.settings, "lr": lr, "part": part}
+        changed = replace(RECORD, settings=settings, accuracy=RECORD.accuracy + gain, **parts)
+        content = changed.to_json() | {"settings": {**RECORD.settings, "lr": lr}, "key": part}
+        (tmp_path / f"{part}.json").write_text(json.dumps(content))
+        os.utime(tmp_path / f"{part}.json", (written, written))
+
+    write("elsewhere", 0.1, 20.0, 1, stream={**RECORD.stream, "stream": "Permutations"})
+    write("before", 0.1, 10.0, 2)
+    write("again", 0.1, 0.0, 3)
+    write("wider", 0.1, 5.0, 4, model="Linear(in_features=9, out_features=3, bias=True)")
+    best = WatchedFolder(tmp_path).look()["best"]
+    assert best["fields"] == ["network"]
+    assert [(row["mean"], row["seeds"]) for row in best["rows"]] == [(80.0, 1), (75.0, 1)]
+
+
+def test_what_has_not_changed_is_not_worked_out_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(3):
+        replace(RECORD, settings={**RECORD.settings, "seed": seed}, seed=seed).write(tmp_path)
+    folder, made = WatchedFolder(tmp_path), list[str]()
+    first = folder.look()
+    summary = Finished.summary
+    monkeypatch.setattr(Finished, "summary", lambda one: made.append(one.key) or summary(one))
+    monkeypatch.setattr("metareplay.watch.folder.best_of", lambda _: pytest.fail("nothing has changed"))
+    monkeypatch.setattr(Finished, "details", lambda _: pytest.fail("nothing has changed"))
+    monkeypatch.setattr("metareplay.watch.folder.LISTED", 2)
+    again = folder.look()
+    assert (len(made), again["more"], again["chosen"]) == (2, 1, first["chosen"])
 
 
 def test_many_runs_are_counted_and_some_are_listed(tmp_path: Path) -> None:
