@@ -1,8 +1,9 @@
 """What is going on in a folder of runs, from the files that the runs leave there."""
 
+import re
 import time
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -12,14 +13,16 @@ from metareplay.errors import MetareplayError
 from metareplay.experiments.folder import NAMES
 from metareplay.experiments.following import SPEED
 from metareplay.runners import announcement, live_file
+from metareplay.runners.claims import is_claimed
 from metareplay.runners.failure import SUFFIX as FAILED
 from metareplay.runners.failure import Failure
 from metareplay.watch.finished import BROKEN, NOT_SETTINGS, Finished, FinishedRuns, best_of
 from metareplay.watch.plain import number, plain, read_document, text
 
-STATES: Final = ("running", "failed", "stopped", "broken", "waiting", "done")  # in the order in which they are listed
+STATES: Final = ("running", "failed", "stopped", "broken", "done", "waiting")  # in the order in which they are listed
 LISTED: Final = 200  # runs in the list, at most
 LATE: Final = 6  # news that the time left is estimated from
+RECENT: Final = 900.0  # seconds for which news of another machine is believed, unless its run is claimed
 QUIET: Final = 30.0  # seconds without news after which the page says so
 
 Run = dict[str, Any]
@@ -104,7 +107,7 @@ class WatchedFolder:
                 if news is None or news.get("format") != live_file.FORMAT or not isinstance(news.get("key"), str):
                     found[key] = {"key": key, "label": name, "state": "broken", "reason": BROKEN}
                 else:
-                    found[key] = news | {"key": key, "state": _state(news)}
+                    found[key] = news | {"key": key, "state": _state(news, self.folder, key)}
         return found
 
     def _failed(self, names: list[str], done: Container[str]) -> dict[str, Run]:
@@ -138,14 +141,15 @@ class WatchedFolder:
             if not name.startswith(".") or not name.endswith(announcement.SUFFIX):
                 continue
             said = read_document(self.folder / name)
-            if said is None or said.get("format") != announcement.FORMAT or not _is_alive(said):
+            if said is None or said.get("format") != announcement.FORMAT or not isinstance(said.get("runs"), list):
                 continue
-            listed = said.get("runs")
-            for one in listed if isinstance(listed, list) else []:
-                if isinstance(one, dict):
-                    key = text(one.get("key"))
-                    waiting[key] = {"key": key, "label": text(one.get("label")), "state": "waiting"}
-                    waiting[key]["settings"] = one.get("settings")
+            listed = [one for one in said["runs"] if isinstance(one, dict)]
+            if not _is_alive(said, self.folder, (one.get("key") for one in listed)):
+                continue
+            for one in listed:
+                key = text(one.get("key"))
+                waiting[key] = {"key": key, "label": text(one.get("label")), "state": "waiting"}
+                waiting[key]["settings"] = one.get("settings")
             if isinstance(said.get("together"), dict):
                 together.append({part: number(said["together"].get(part)) for part in ("count", "seen", "total")})
         return waiting, together
@@ -156,20 +160,25 @@ def _place(key: str, state: str, label: str, written: float) -> Place:
     return STATES.index(state), -written, label, key
 
 
-def _state(news: Run) -> str:
+def _state(news: Run, folder: Path, key: str) -> str:
     """Return the state of a run by its own file: one whose process has ended without a word was stopped."""
     said = news.get("state")
     if said == "failed":
         return "failed"
-    return "running" if said == "running" and _is_alive(news) else "stopped"
+    return "running" if said == "running" and _is_alive(news, folder, [key]) else "stopped"
 
 
-def _is_alive(said: Run) -> bool:
-    """Return whether the process that has written a file is still there; those of other machines are believed."""
-    process = said.get("process")
-    if said.get("machine") != MACHINE or not isinstance(process, int):
+def _is_alive(said: Run, folder: Path, keys: Iterable[object]) -> bool:
+    """Return whether the process that has written a file is still there.
+
+    That of another machine is, if it has written recently, or if somebody has claimed one of its runs.
+    """
+    process, written = said.get("process"), number(said.get("written"))
+    if said.get("machine") == MACHINE and isinstance(process, int):
+        return process > 0 and is_alive(process)
+    if written is not None and abs(time.time() - written) < RECENT:
         return True
-    return process > 0 and is_alive(process)
+    return any(isinstance(key, str) and re.fullmatch(r"\w+", key) and is_claimed(folder, key) for key in keys)
 
 
 def _summary(news: Run) -> Run:

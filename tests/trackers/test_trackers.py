@@ -78,7 +78,7 @@ def test_only_one_process_at_a_time_opens_the_database_of_mlflow(
     mlflow = pytest.importorskip("mlflow")
     pytest.importorskip("sqlalchemy")
     locks = pytest.importorskip("fcntl")
-    waited = []
+    waited = list[bool]()
 
     class Client:
         """Tries to open the database a second time, as another process would."""

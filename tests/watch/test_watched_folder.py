@@ -16,6 +16,7 @@ from small_runs import ALIGNED, DEADLINE, RECORD
 from metareplay._core.files import MACHINE
 from metareplay.experiments import Experiment
 from metareplay.runners import Failure
+from metareplay.runners.claims import Claim
 from metareplay.watch.curves import curves_of
 from metareplay.watch.finished import Finished
 from metareplay.watch.folder import WatchedFolder
@@ -84,6 +85,23 @@ def test_a_run_whose_process_has_died_was_interrupted(tmp_path: Path) -> None:
     assert quiet == {"run cccc": None, "run dddd": 100.0}
 
 
+def test_other_machines_are_believed_while_they_write_or_hold_a_claim(tmp_path: Path) -> None:
+    old = time.time() - 10_000
+    live(tmp_path, "aaaa", machine="another", written=old)
+    live(tmp_path, "bbbb", machine="another", written=old)
+    for name, key in (("x", "cccc"), ("y", "dddd")):
+        runs = [{"key": key, "label": key}, {"key": f"{key}2", "label": f"{key}2"}]
+        said = {"format": 1, "machine": "another", "process": 1, "written": old, "runs": runs}
+        (tmp_path / f".{name}.waiting").write_text(json.dumps(said))
+    claims = [Claim.take(tmp_path, key) for key in ("bbbb", "dddd")]
+    expected = {"run aaaa": "stopped", "run bbbb": "running", "dddd": "waiting", "dddd2": "waiting"}
+    assert states(tmp_path) == expected
+    for claim in claims:
+        assert claim is not None
+        claim.give_back()
+    assert states(tmp_path) == {"run aaaa": "stopped", "run bbbb": "stopped"}
+
+
 def test_finished_failed_and_waiting_runs(tmp_path: Path) -> None:
     RECORD.write(tmp_path)
     failed = Failure.of(Experiment(learner="er"), ValueError("it is\nbad"))
@@ -100,7 +118,7 @@ def test_finished_failed_and_waiting_runs(tmp_path: Path) -> None:
     found = WatchedFolder(tmp_path).look(RECORD.key)
     by_state = [(run["state"], run["label"]) for run in found["runs"]]
     waiting = [("waiting", "1"), ("waiting", "run wwww")]
-    assert by_state == [("failed", failed.label), *waiting, ("done", "mer 5, rotations, seed 3")]
+    assert by_state == [("failed", failed.label), ("done", "mer 5, rotations, seed 3"), *waiting]
     assert found["counts"] == {"running": 0, "failed": 1, "stopped": 0, "broken": 0, "waiting": 2, "done": 1}
     assert found["chosen"]["results"]["ra"] == RECORD.ra
     assert found["chosen"]["curves"]["accuracy of task 1"] == [(0, 10.0), (10, 90.0), (20, 70.0)]
@@ -162,7 +180,12 @@ def test_what_has_not_changed_is_not_worked_out_again(tmp_path: Path, monkeypatc
     folder, made = WatchedFolder(tmp_path), list[str]()
     first = folder.look()
     summary = Finished.summary
-    monkeypatch.setattr(Finished, "summary", lambda one: made.append(one.key) or summary(one))
+
+    def counted(one: Finished) -> dict[str, Any]:
+        made.append(one.key)
+        return summary(one)
+
+    monkeypatch.setattr(Finished, "summary", counted)
     monkeypatch.setattr("metareplay.watch.folder.best_of", lambda _: pytest.fail("nothing has changed"))
     monkeypatch.setattr(Finished, "details", lambda _: pytest.fail("nothing has changed"))
     monkeypatch.setattr("metareplay.watch.folder.LISTED", 2)
