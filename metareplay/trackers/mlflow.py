@@ -11,9 +11,10 @@ from typing import Any, Final, final
 
 from metareplay._core.checks import path_of
 from metareplay._core.folder_lock import holding
+from metareplay._core.imports import needed
 from metareplay.experiments.base import BaseRecord
 from metareplay.experiments.following import FollowedRun, Follower, Measurements
-from metareplay.trackers.points import NewPoints, flat, needed, results
+from metareplay.trackers.points import NewPoints, flat, results
 
 LONGEST: Final = 6000  # characters of a parameter: MLflow's own limit
 BATCH: Final = 900  # metrics written at a time, at most: MLflow's own limit is 1000

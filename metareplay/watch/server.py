@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from metareplay._core.files import write_atomically
+from metareplay._core.imports import needed
 from metareplay.errors import DiskError, InputError, MetareplayError
-from metareplay.trackers.points import needed
 from metareplay.watch.plain import read_document
 
 HOST: Final = "127.0.0.1"
