@@ -14,13 +14,14 @@ MACHINE: Final = f"{zlib.crc32(platform.node().encode()):08x}"  # in names, so t
 
 
 @contextmanager
-def write_atomically(path: Path) -> Iterator[BinaryIO]:
+def write_atomically(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
     """Open a file beside `path` for writing; it takes the name `path` only once all of it is on disk.
 
     If the disk is full, the process is killed or an error is raised, whatever was at `path` before stays as it was.
 
     Args:
         path: The file to write.
+        sync: Wait until the content is on disk; False for a file that need not survive a loss of power.
     """
     if not path.name:
         raise DiskError(f"cannot write {path}: it is a folder; give the name of a file")
@@ -32,7 +33,8 @@ def write_atomically(path: Path) -> Iterator[BinaryIO]:
         with part.open("wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
         raise DiskError(

@@ -1,7 +1,8 @@
-"""A lock on a folder, so that only one object at a time works with the files in it."""
+"""Locks on folders and files, so that only one object at a time works with them."""
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import final
@@ -14,6 +15,25 @@ try:
     _locks: ModuleType | None = fcntl
 except ImportError:  # Windows
     _locks = None
+
+
+@contextmanager
+def holding(path: Path) -> Iterator[None]:
+    """Wait until no other thread or process holds a file, which is made if need be, and hold it meanwhile.
+
+    Where there are no locks, nothing is waited for.
+
+    Args:
+        path: The file.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if _locks is not None:
+            with suppress(OSError):  # a file system without locks
+                _locks.flock(descriptor, _locks.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @final

@@ -1,7 +1,10 @@
-"""Imports that Ctrl-C cannot cut in half: a module that is half imported stays broken until the process ends."""
+"""Imports that Ctrl-C cannot cut in half, since a module that is half imported stays broken, and of extra packages."""
 
 from importlib import import_module
 from threading import Thread, current_thread, main_thread
+from typing import Any
+
+from metareplay.errors import TrackerMissingError
 
 
 def import_whole(*names: str) -> None:
@@ -30,3 +33,19 @@ def import_whole(*names: str) -> None:
         thread.join()
     if failed:
         raise failed[0]
+
+
+def needed(module: str, what: str, extra: str) -> Any:
+    """Import a package; if it is missing, raise TrackerMissingError, which says what to install.
+
+    Args:
+        module: The name of the module.
+        what: Who needs it.
+        extra: The extra that brings it along.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise TrackerMissingError(
+            f"{what} needs {module.partition('.')[0]}: pip install 'metareplay[{extra}]'"
+        ) from error

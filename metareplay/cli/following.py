@@ -55,6 +55,6 @@ def tracker_of(text: str) -> MakeFollower:
     name, colon, folder = text.partition(":")
     if name not in TRACKERS or not colon or not folder:
         raise InputError(f"--track {text}: use tensorboard:FOLDER, mlflow:FOLDER or wandb:FOLDER")
-    make = partial(TRACKERS[name], Path(folder).absolute())
+    make = partial(TRACKERS[name], Path(folder).expanduser().absolute())
     make()
     return make

@@ -17,7 +17,7 @@ def watch(
         int | None, typer.Option(help="The port of the page; default: the one it had before, or any that is free.")
     ] = None,
 ) -> None:
-    """Show runs and sweeps while they go, on a local web page: progress, accuracy, speed, and what the memory holds.
+    """Show runs and sweeps while they run, on a local web page: progress, accuracy, speed, and what the memory holds.
 
     The page is for this machine alone, and only its link opens it. It reads, and takes no commands. Ctrl-C ends it;
     the runs go on.
@@ -26,7 +26,7 @@ def watch(
         raise MetareplayError(f"{folder} is not a folder: give the one with the runs, such as runs")
     with serving(folder, port) as address:
         shown.print(address, highlight=False, markup=False, soft_wrap=True)
-        remark("open this link in a browser of this machine; Ctrl-C ends the page, and the runs go on")
+        remark("open this link in a browser on this machine; Ctrl-C ends the page, and the runs go on")
         try:
             wait()
         except KeyboardInterrupt:

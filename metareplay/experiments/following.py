@@ -18,7 +18,6 @@ logger = logging.getLogger("metareplay")
 
 EVERY: Final = 0.5  # seconds between two pieces of news, at least
 SHARE: Final = 0.004  # of the time, at most, is spent on followers
-LONGEST: Final = 10.0  # seconds without news, however long a follower takes
 SPEED: Final = "examples per second"  # the name of a curve
 MOST: Final = 400  # points of that curve; a longer one is thinned out
 
@@ -76,7 +75,7 @@ class Follower(ABC):
     """Follow one run while it learns. An implementation defines `measure`, and what else it wants to know.
 
     All methods are called in the thread of the run, and learning waits until they return, so they should be quick. An
-    error that a method raises becomes one line of warning; the run goes on, and its follower is not told any more.
+    error that a method raises becomes one line of warning; the run goes on, and that follower is not called again.
     """
 
     def begin(self, run: FollowedRun) -> None:
@@ -127,6 +126,23 @@ def followers_in(given: object) -> list[Follower]:
     for one in given:
         instance("follow", one, Follower, "a list of followers, for instance [trackers.TensorBoard('runs/tb')]")
     return list(given)
+
+
+def made(makers: Sequence[MakeFollower], label: str) -> list[Follower]:
+    """Make the followers of one run; one that cannot be made is left out with one line of warning.
+
+    Args:
+        makers: Functions that make one follower each.
+        label: The run in a few words.
+    """
+    found: list[Follower] = []
+    for make in makers:
+        try:
+            found += followers_in([make()])
+        except Exception as error:
+            kind = getattr(make, "func", make)  # what a functools.partial calls
+            _warn(getattr(kind, "__name__", type(kind).__name__), label, error)
+    return found
 
 
 @final
@@ -226,7 +242,7 @@ class Following:
         )
         self._tell(lambda one: one.measure(news))
         self._seen_then, self._told = progress.seen, time.monotonic()
-        self._pause = min(LONGEST, max(EVERY, (self._told - start) / SHARE))
+        self._pause = max(EVERY, (self._told - start) / SHARE)
 
     def _tell(self, what: Callable[[Follower], None]) -> None:
         """Tell every follower something; one that raises an error is left out from now on."""
@@ -235,7 +251,11 @@ class Following:
                 what(one)
             except Exception as error:
                 self._followers.remove(one)
-                logger.warning(
-                    "%s does not follow %s any more (%s: %s); the run goes on",
-                    type(one).__name__, self._label, type(error).__name__, one_line(error),
-                )  # fmt: skip
+                _warn(type(one).__name__, self._label, error)
+
+
+def _warn(name: str, label: str, error: Exception) -> None:
+    """Say in one line that a follower is left out, and why."""
+    logger.warning(
+        "%s does not follow %s any more (%s: %s); the run goes on", name, label, type(error).__name__, one_line(error)
+    )

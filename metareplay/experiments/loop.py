@@ -162,12 +162,8 @@ class Run(BaseRun[Record]):
         return curves
 
     def _accuracy_curves(self) -> list[list[tuple[int, float]]]:
-        """Return the measured entries of each column of the accuracy matrix, with the number of examples then.
-
-        A continued run does not know when the rows before it were measured, and takes tasks for equally long there.
-        """
-        each = self.learner.seen / self._finished if self._finished else 0.0
-        at = [self._seen_at.get(row, round(row * each)) for row in range(self._finished + 1)]
+        """Return the measured entries of each column of the accuracy matrix, with the number of examples then."""
+        at = [self._seen_at.get(row, 0) for row in range(self._finished + 1)]
         columns = self.measured.values[: self._finished + 1].T.tolist()
         return [
             [(seen, value) for seen, value in zip(at, column, strict=True) if not math.isnan(value)]
@@ -311,6 +307,7 @@ class Run(BaseRun[Record]):
             state: dict[str, object] = {
                 "accuracy": self.measured.to_json(),
                 "finished": self._finished,
+                "seen_at": list(self._seen_at.items()),
                 "seconds": self._seconds,
                 "content": self.stream.content,
             }
@@ -331,6 +328,7 @@ class Run(BaseRun[Record]):
         accuracy.restore(state["accuracy"])
         finished, seconds = whole("finished", state["finished"]), {k: float(v) for k, v in state["seconds"].items()}
         retained, held_out = ([float(value) for value in state.get(name, [])] for name in ("training", "held_out"))
+        seen_at = {whole("row", row): whole("seen_at", seen) for row, seen in state.get("seen_at", [])}
         products = measured["products"] if self.alignment is not None else None
         if state.get("content", self.stream.content) != self.stream.content:
             raise CheckpointError("the checkpoint was saved with other task ids or test sets: use the same, or --fresh")
@@ -342,11 +340,18 @@ class Run(BaseRun[Record]):
         def take() -> None:
             self.measured.values[:] = accuracy.values
             self._finished, self._seconds = finished, seconds
+            self._seen_at = seen_at or self._estimated_places()
             self._retained, self._held_out = retained, held_out
             if self.alignment is not None and products is not None:
                 self.alignment.restore(products)
 
         return take
+
+    def _estimated_places(self) -> dict[int, int]:
+        """Return when rows were measured, for a checkpoint that does not say so: tasks are taken for equally long."""
+        known = self.stream.total is not None and self.stream.tasks
+        each = (self.stream.total or 0) / self.stream.tasks if known else self.learner.seen / max(1, self._finished)
+        return {row: min(round(row * each), self.learner.seen) for row in range(self._finished + 1)}
 
     def _settings(self) -> dict[str, object]:
         """Return what a resumed run must have in common with the saved one, besides the learner."""

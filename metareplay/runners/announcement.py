@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, final
 
-from metareplay._core.files import MACHINE, is_alive, names_in
+from metareplay._core.files import MACHINE, is_alive, names_in, write_atomically
+from metareplay.errors import DiskError
 from metareplay.experiments.base import AnyExperiment
 from metareplay.experiments.following import EVERY, SHARE
 
@@ -69,10 +70,9 @@ class Announcement:
             self._due = start + max(EVERY, took / SHARE)
 
     def _write(self, news: dict[str, Any]) -> None:
-        part = self._path.with_name(f"{self._path.name}.part")
-        with suppress(OSError):
-            part.write_text(json.dumps({**self._about, "written": time.time(), **news}, separators=(",", ":")))
-            part.replace(self._path)
+        said = json.dumps({**self._about, "written": time.time(), **news}, separators=(",", ":"))
+        with suppress(DiskError), write_atomically(self._path, sync=False) as file:
+            file.write(said.encode())
 
 
 def _options(experiment: AnyExperiment) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def _remove(path: Path, made: bool) -> None:
 def _clean(folder: Path) -> None:
     """Delete what processes of this machine have left that have died."""
     for name in names_in(folder):
-        writer = re.fullmatch(rf"\.{MACHINE}-(\d+)-\d+{re.escape(SUFFIX)}(\.part)?", name)
+        writer = re.fullmatch(rf"\.?\.{MACHINE}-(\d+)-\d+{re.escape(SUFFIX)}(\..*part)?", name)
         if writer is not None and not is_alive(int(writer[1])):
             with suppress(OSError):
                 (folder / name).unlink()

@@ -103,11 +103,13 @@ class Failure:
             path: The file.
         """
         try:
+            if not path.is_file():  # reading a pipe or a device might never end
+                raise ValueError(path)
             parts = json.loads(path.read_text())
             if parts["format"] != FORMAT or parts["kind"] not in get_args(FailureKind):
                 raise ValueError(path)
             return Failure(**{one.name: parts[one.name] for one in fields(Failure)})
-        except (OSError, KeyError, TypeError, ValueError) as error:
+        except (OSError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise MetareplayError(f"{path} is damaged or not a failure: delete it") from error
 
 

@@ -7,7 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, final
 
-from metareplay._core.files import MACHINE
+from metareplay._core.files import MACHINE, write_atomically
+from metareplay.errors import DiskError
 from metareplay.experiments.base import BaseRecord
 from metareplay.experiments.following import FollowedRun, Follower, Measurements
 from metareplay.runners.memory_view import MemoryView
@@ -84,11 +85,9 @@ class LiveFile(Follower):
     def _write(self, news: dict[str, Any]) -> None:
         """Write the file; it need not survive a loss of power, so nothing waits for the disk."""
         if self._path is not None:
-            part = self._path.with_name(f"{self._path.name}.{MACHINE}-{os.getpid()}.part")
             text = json.dumps({**self._about, "written": time.time(), **news}, separators=(",", ":"), default=str)
-            with suppress(OSError):
-                part.write_text(text)
-                part.replace(self._path)
+            with suppress(DiskError), write_atomically(self._path, sync=False) as file:
+                file.write(text.encode())
 
     def _remove(self) -> None:
         if self._path is not None:
@@ -104,4 +103,4 @@ def live_path(folder: Path, key: str) -> Path:
 def _thinned(points: Any) -> list[Any]:
     """Return at most some of the points of a curve, evenly spread, and always the last one."""
     step = -(-len(points) // POINTS) or 1
-    return [(at, round(value, 4)) for at, value in points[::-step][::-1]]
+    return [(at, float(f"{value:.6g}")) for at, value in points[::-step][::-1]]

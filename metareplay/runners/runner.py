@@ -11,7 +11,7 @@ from metareplay.engines.cuda.engine import CudaEngine
 from metareplay.engines.cuda.formation import Formation
 from metareplay.errors import InputError
 from metareplay.experiments.base import AnyExperiment, AnyRecord, BaseExperiment, BaseRecord, BaseRun, Progress
-from metareplay.experiments.following import Following, MakeFollower
+from metareplay.experiments.following import Following, MakeFollower, made
 from metareplay.experiments.store import Records
 from metareplay.runners.failure import Failure
 from metareplay.runners.live_file import LiveFile
@@ -154,7 +154,7 @@ def carry_out(
     work = experiment.start(checkpoint=path)
     check_key(experiment, work)
     engine = work.trained.chosen_engine
-    followers = [LiveFile(shown_in or folder), *(make() for make in watcher.followers)]
+    followers = [LiveFile(shown_in or folder), *made(watcher.followers, experiment.label)]
     with Following(work, followers, experiment.label, (StoppedError,)) as following:
         with formation.place() if formation is not None else nullcontext() as place:
             if isinstance(engine, CudaEngine):

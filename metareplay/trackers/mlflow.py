@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from metareplay._core.checks import path_of
+from metareplay._core.folder_lock import holding
+from metareplay._core.imports import needed
 from metareplay.experiments.base import BaseRecord
 from metareplay.experiments.following import FollowedRun, Follower, Measurements
-from metareplay.trackers.points import NewPoints, flat, needed, results
+from metareplay.trackers.points import NewPoints, flat, results
 
 LONGEST: Final = 6000  # characters of a parameter: MLflow's own limit
 BATCH: Final = 900  # metrics written at a time, at most: MLflow's own limit is 1000
 PARAMETERS: Final = 90  # likewise
-OPENING = threading.Lock()  # two threads that make one database at the same time are in each other's way
+OPENING = threading.Lock()  # for systems without locks on files, where `holding` does not wait
 
 
 @final
@@ -45,7 +47,8 @@ class MLflow(Follower):
         mlflow, entities = needed("mlflow", "MLflow", "mlflow"), needed("mlflow.entities", "MLflow", "mlflow")
         place = self.folder.absolute()
         place.mkdir(parents=True, exist_ok=True)
-        with OPENING, _quiet("mlflow.store.db.utils", "alembic"):
+        # two that make one database at the same time are in each other's way
+        with OPENING, holding(place / ".opening"), _quiet("mlflow.store.db.utils", "alembic"):
             self._client = mlflow.MlflowClient(f"sqlite:///{place / 'mlflow.db'}")
             known = self._client.get_experiment_by_name(self.experiment)
             number = known.experiment_id if known else self._client.create_experiment(self.experiment, place.as_uri())

@@ -2,10 +2,8 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from typing import Any, final
 
-from metareplay.errors import TrackerMissingError
 from metareplay.experiments.base import BaseRecord, Curves
 from metareplay.experiments.following import FollowedRun
 
@@ -86,19 +84,3 @@ def run_name(run: FollowedRun) -> str:
         run: The run.
     """
     return f"{'-'.join(re.findall(r'[A-Za-z0-9_.]+', run.label))[:80]}-{run.key}"
-
-
-def needed(module: str, what: str, extra: str) -> Any:
-    """Import a package; if it is missing, raise TrackerMissingError, which says what to install.
-
-    Args:
-        module: The name of the module.
-        what: Who needs it.
-        extra: The extra that brings it along.
-    """
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise TrackerMissingError(
-            f"{what} needs {module.partition('.')[0]}: pip install 'metareplay[{extra}]'"
-        ) from error

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any, final
 
 from metareplay._core.checks import path_of
+from metareplay._core.imports import needed
 from metareplay.experiments.base import BaseRecord
 from metareplay.experiments.following import FollowedRun, Follower, Measurements
-from metareplay.trackers.points import NewPoints, flat, needed, results
+from metareplay.trackers.points import NewPoints, flat, results
 
 
 @final

@@ -17,7 +17,7 @@ def curves_of(record: dict[str, Any]) -> dict[str, Curve]:
     try:
         kind = record.get("kind", "run")
         found = _of_game(record) if kind == "game" else _of_scores(record) if kind == "prequential" else _of_run(record)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError, ZeroDivisionError):
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError):
         return {}
     return {name: curve for name, curve in found.items() if curve}
 

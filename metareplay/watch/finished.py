@@ -1,5 +1,8 @@
 """The finished runs of a folder, each of whose files is read once."""
 
+import os
+import stat
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
@@ -52,6 +55,11 @@ class Finished:
         """What the run is compared by; None if it has no such result."""
         return next((name for name in MEASURES if number(self.row.get(name)) is not None), None)
 
+    @property
+    def state(self) -> str:
+        """Whether the record can be read ("done") or not ("broken")."""
+        return "done" if self.row else "broken"
+
     def summary(self) -> dict[str, Any]:
         """Return what the list of runs shows, as plain JSON values."""
         if not self.row:
@@ -71,9 +79,9 @@ class Finished:
     def details(self) -> dict[str, Any]:
         """Read all of the record and return what the page shows of it, as plain JSON values."""
         try:
-            content = self.path.read_bytes()
+            content = self.path.read_bytes() if self.path.is_file() else b""
             record, _ = opened_json(content if self.number is None else content.splitlines()[self.number])
-        except (OSError, IndexError, ValueError):
+        except (OSError, IndexError, RecursionError, ValueError):
             return {}
         numbers = {name: number(self.row.get(name)) for name in ("ra", "la", "bti", "fti", "va", "ta", "dot", "score")}
         about = {name: plain(record.get(name)) for name in ("learner", "settings", "model", "stream", "game")}
@@ -95,9 +103,10 @@ class FinishedRuns:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._read: dict[str, tuple[Stamp, list[Finished]]] = {}
+        self._all: dict[str, Finished] = {}
 
     def all(self, names: list[str]) -> dict[str, Finished]:
-        """Return the finished runs by key.
+        """Return the finished runs by key: the same object as before if no file has changed.
 
         Args:
             names: The names of everything in the folder.
@@ -106,14 +115,18 @@ class FinishedRuns:
         found: dict[str, tuple[Stamp, list[Finished]]] = {}
         for name in wanted:
             try:
-                about = (self._folder / name).stat()
+                about = os.stat(f"{self._folder}/{name}")  # noqa: PTH116 (making the path would take longer)
             except OSError:
                 continue
+            if not stat.S_ISREG(about.st_mode):
+                continue  # reading a pipe or a device might never end
             stamp = (about.st_ino, about.st_mtime_ns, about.st_size)
             before = self._read.get(name)
             found[name] = before if before and before[0] == stamp else (stamp, self._records(name, about.st_mtime))
-        self._read = found
-        return {one.key: one for _, records in found.values() for one in records}
+        if found.keys() != self._read.keys() or any(found[name] is not self._read[name] for name in found):
+            self._read = found
+            self._all = {one.key: one for _, records in found.values() for one in records}
+        return self._all
 
     def _records(self, name: str, written: float) -> list[Finished]:
         """Read the records of one file; a file that holds something else has none."""
@@ -133,8 +146,8 @@ def _finished(content: bytes, path: Path, at: int | None, written: float) -> lis
         parts = parsed(content)
         if parts is not None and not {"key", "settings"} <= parts.keys():
             return []
-        row = plain(row_of(parts)) if parts is not None else {}
-    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError, ZeroDivisionError):
+        row = plain(row_of(parts) | _network(content)) if parts is not None else {}
+    except (ArithmeticError, AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
         row = {}
     where = path.name if at is None else f"{path.name}, line {at + 1}"
     if not row:
@@ -144,24 +157,35 @@ def _finished(content: bytes, path: Path, at: int | None, written: float) -> lis
     return [Finished(text(row["key"]), text(label), text(row["learner"]), row, path, at, written)]
 
 
+def _network(content: bytes) -> dict[str, str]:
+    """Return a short name for the network that a record describes, the same for equal ones; nothing without one."""
+    _, found, rest = content.partition(b'"model": ')
+    end = min((at for at in (rest.find(name) for name in (b'"stream": ', b'"game": ')) if at >= 0), default=-1)
+    return {"network": f"{zlib.crc32(b' '.join(rest[:end].split())):08x}"} if found and end >= 0 else {}
+
+
 def best_of(runs: list[Finished], most: int = 5) -> dict[str, Any] | None:
-    """Return the best settings among some runs, each with the mean over its seeds; None unless there are several.
+    """Return the best settings on the stream of the newest run, each with the mean over its seeds.
+
+    The latest run of each seed counts. None is returned unless there are several settings.
 
     Args:
         runs: Finished runs.
         most: How many settings are returned.
     """
-    measured = [one for one in runs if one.measure is not None]
+    measured = sorted((one for one in runs if one.measure is not None), key=lambda one: one.written)
+    measured = [one for one in measured if one.row["stream"] == measured[-1].row["stream"]]
     measure = next((name for name in MEASURES if any(one.measure == name for one in measured)), None)
     rows = [one.row for one in measured if one.measure == measure]
     names = list(dict.fromkeys(name for row in rows for name in row if name not in NOT_SETTINGS))
     differ = [name for name in names if len({repr(row.get(name)) for row in rows}) > 1]
     if measure is None or not differ:
         return None
-    groups: dict[str, list[dict[str, Any]]] = {}
+    by_seed: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows:
-        groups.setdefault(repr([row.get(name) for name in differ]), []).append(row)
-    means = [(sum(row[measure] for row in group) / len(group), group) for group in groups.values()]
+        by_seed.setdefault(repr([row.get(name) for name in differ]), {})[repr(row.get("seed"))] = row
+    groups = [list(group.values()) for group in by_seed.values()]
+    means = [(sum(row[measure] for row in group) / len(group), group) for group in groups]
     means.sort(key=lambda one: -one[0])
     return {
         "measure": MEASURES[measure],

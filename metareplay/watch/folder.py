@@ -1,6 +1,9 @@
 """What is going on in a folder of runs, from the files that the runs leave there."""
 
+import re
 import time
+from collections import Counter
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -10,17 +13,20 @@ from metareplay.errors import MetareplayError
 from metareplay.experiments.folder import NAMES
 from metareplay.experiments.following import SPEED
 from metareplay.runners import announcement, live_file
+from metareplay.runners.claims import is_claimed
 from metareplay.runners.failure import SUFFIX as FAILED
 from metareplay.runners.failure import Failure
 from metareplay.watch.finished import BROKEN, NOT_SETTINGS, Finished, FinishedRuns, best_of
 from metareplay.watch.plain import number, plain, read_document, text
 
-STATES: Final = ("running", "failed", "stopped", "broken", "waiting", "done")  # in the order in which they are listed
+STATES: Final = ("running", "failed", "stopped", "broken", "done", "waiting")  # in the order in which they are listed
 LISTED: Final = 200  # runs in the list, at most
 LATE: Final = 6  # news that the time left is estimated from
+RECENT: Final = 900.0  # seconds for which news of another machine is believed, unless its run is claimed
 QUIET: Final = 30.0  # seconds without news after which the page says so
 
 Run = dict[str, Any]
+Place = tuple[int, float, str, str]  # by which runs are ordered: state, newest first, label, key
 
 
 @final
@@ -35,6 +41,10 @@ class WatchedFolder:
         self.folder = folder
         self._finished = FinishedRuns(folder)
         self._failures: dict[str, tuple[int, Run]] = {}
+        self._known: dict[str, Finished] | None = None  # what the next two were made from
+        self._best: Run | None = None
+        self._order: list[Place] = []
+        self._read: tuple[Finished, Run] | None = None  # the finished run that was shown in detail, and its details
 
     def look(self, chosen: str = "") -> dict[str, Any]:
         """Return everything that the page shows, as plain JSON values.
@@ -44,42 +54,45 @@ class WatchedFolder:
         """
         names = names_in(self.folder)
         finished = self._finished.all(names)
+        if finished is not self._known:
+            self._known, self._best = finished, best_of(list(finished.values()))
+            self._order = sorted(_place(key, one.state, one.label, one.written) for key, one in finished.items())
         live = self._live(names)
         waiting, together = self._announced(names)
-        runs = {key: one.summary() for key, one in finished.items()}  # each with its settings, for `_tell_apart`
-        runs |= self._failed(names, runs)
-        runs |= {key: _summary(one) for key, one in live.items() if one["state"] == "running" or key not in runs}
-        runs |= {key: one for key, one in waiting.items() if key not in runs}
-        written = {key: one.written for key, one in finished.items()}
-        ordered = sorted(
-            runs.values(), key=lambda one: (STATES.index(one["state"]), -written.get(one["key"], 0.0), one["label"])
-        )
-        _tell_apart(ordered[:LISTED])
-        shown = chosen if chosen in runs else ordered[0]["key"] if ordered else ""
-        states = [one["state"] for one in ordered]
+        others = self._failed(names, finished)
+        others |= {
+            key: _summary(one)
+            for key, one in live.items()
+            if one["state"] == "running" or not (key in finished or key in others)
+        }
+        others |= {key: one for key, one in waiting.items() if not (key in finished or key in others)}
+        order = [place for place in self._order if place[-1] not in others]
+        order = sorted([*order, *(_place(key, one["state"], one["label"], 0.0) for key, one in others.items())])
+        listed = {key: others[key] if key in others else finished[key].summary() for *_, key in order[:LISTED]}
+        _tell_apart(list(listed.values()))
+        shown = chosen if chosen in others or chosen in finished else order[0][-1] if order else ""
+        run = listed.get(shown) or others.get(shown) or (finished[shown].summary() if shown in finished else None)
+        counts = Counter(place[0] for place in order)
         return {
             "folder": text(f"{self.folder}{'' if str(self.folder) == '/' else '/'}"),
-            "counts": {state: states.count(state) for state in STATES},
-            "runs": [_coloured(one) for one in ordered[:LISTED]],
-            "more": max(0, len(ordered) - LISTED),
+            "counts": {state: counts[number] for number, state in enumerate(STATES)},
+            "runs": [_coloured(one) for one in listed.values()],
+            "more": max(0, len(order) - LISTED),
             "together": together,
-            "best": best_of(list(finished.values())),
-            "chosen": self._details(shown, runs, live, finished),
+            "best": self._best,
+            "chosen": self._details(run, live, finished) if run is not None else None,
         }
 
-    def _details(
-        self, key: str, runs: dict[str, Run], live: dict[str, Run], finished: dict[str, Finished]
-    ) -> Run | None:
+    def _details(self, run: Run, live: dict[str, Run], finished: dict[str, Finished]) -> Run:
         """Return what is shown of one run in detail."""
-        if key not in runs:
-            return None
-        run = runs[key]
-        more: Run = {}
+        key, more = run["key"], Run()
         if run["state"] in ("running", "stopped", "failed") and key in live:
             more = {name: plain(live[key].get(name)) for name in ("settings", "curves", "memory")}
             more["accuracies"] = plain(live[key].get("accuracy"))
         elif key in finished:
-            more = finished[key].details()
+            if self._read is None or self._read[0] is not finished[key]:
+                self._read = (finished[key], finished[key].details())
+            more = self._read[1]
         return _coloured({**run, **more})
 
     def _live(self, names: list[str]) -> dict[str, Run]:
@@ -94,10 +107,10 @@ class WatchedFolder:
                 if news is None or news.get("format") != live_file.FORMAT or not isinstance(news.get("key"), str):
                     found[key] = {"key": key, "label": name, "state": "broken", "reason": BROKEN}
                 else:
-                    found[key] = news | {"key": key, "state": _state(news)}
+                    found[key] = news | {"key": key, "state": _state(news, self.folder, key)}
         return found
 
-    def _failed(self, names: list[str], done: dict[str, Run]) -> dict[str, Run]:
+    def _failed(self, names: list[str], done: Container[str]) -> dict[str, Run]:
         """Read the failures of runs that have not been finished since."""
         found: dict[str, tuple[int, Run]] = {}
         for name in names:
@@ -116,10 +129,10 @@ class WatchedFolder:
     def _failure(self, name: str) -> Run:
         try:
             failure = Failure.read(self.folder / name)
-        except MetareplayError:
+            about = {"key": text(failure.key), "label": text(failure.label), "reason": text(failure.reason)}
+            return about | {"learner": text(failure.settings.get("learner")), "state": "failed"}
+        except (MetareplayError, AttributeError, RecursionError):
             return {"key": text(name), "label": text(name), "state": "broken", "reason": BROKEN}
-        about = {"key": text(failure.key), "label": text(failure.label), "reason": text(failure.reason)}
-        return about | {"learner": text(failure.settings.get("learner")), "state": "failed"}
 
     def _announced(self, names: list[str]) -> tuple[dict[str, Run], list[Run]]:
         """Return which runs processes are going to do, and how far those have come that advance together."""
@@ -128,33 +141,44 @@ class WatchedFolder:
             if not name.startswith(".") or not name.endswith(announcement.SUFFIX):
                 continue
             said = read_document(self.folder / name)
-            if said is None or said.get("format") != announcement.FORMAT or not _is_alive(said):
+            if said is None or said.get("format") != announcement.FORMAT or not isinstance(said.get("runs"), list):
                 continue
-            listed = said.get("runs")
-            for one in listed if isinstance(listed, list) else []:
-                if isinstance(one, dict):
-                    key = text(one.get("key"))
-                    waiting[key] = {"key": key, "label": text(one.get("label")), "state": "waiting"}
-                    waiting[key]["settings"] = one.get("settings")
+            listed = [one for one in said["runs"] if isinstance(one, dict)]
+            if not _is_alive(said, self.folder, (one.get("key") for one in listed)):
+                continue
+            for one in listed:
+                key = text(one.get("key"))
+                waiting[key] = {"key": key, "label": text(one.get("label")), "state": "waiting"}
+                waiting[key]["settings"] = one.get("settings")
             if isinstance(said.get("together"), dict):
                 together.append({part: number(said["together"].get(part)) for part in ("count", "seen", "total")})
         return waiting, together
 
 
-def _state(news: Run) -> str:
+def _place(key: str, state: str, label: str, written: float) -> Place:
+    """Return the place of a run in the list."""
+    return STATES.index(state), -written, label, key
+
+
+def _state(news: Run, folder: Path, key: str) -> str:
     """Return the state of a run by its own file: one whose process has ended without a word was stopped."""
     said = news.get("state")
     if said == "failed":
         return "failed"
-    return "running" if said == "running" and _is_alive(news) else "stopped"
+    return "running" if said == "running" and _is_alive(news, folder, [key]) else "stopped"
 
 
-def _is_alive(said: Run) -> bool:
-    """Return whether the process that has written a file is still there; those of other machines are believed."""
-    process = said.get("process")
-    if said.get("machine") != MACHINE or not isinstance(process, int):
+def _is_alive(said: Run, folder: Path, keys: Iterable[object]) -> bool:
+    """Return whether the process that has written a file is still there.
+
+    That of another machine is, if it has written recently, or if somebody has claimed one of its runs.
+    """
+    process, written = said.get("process"), number(said.get("written"))
+    if said.get("machine") == MACHINE and isinstance(process, int):
+        return process > 0 and is_alive(process)
+    if written is not None and abs(time.time() - written) < RECENT:
         return True
-    return process > 0 and is_alive(process)
+    return any(isinstance(key, str) and re.fullmatch(r"\w+", key) and is_claimed(folder, key) for key in keys)
 
 
 def _summary(news: Run) -> Run:
@@ -177,7 +201,7 @@ def _summary(news: Run) -> Run:
         "doing": text(news.get("doing")),
         "reason": text(news.get("reason")),
         "accuracy": sum(learned) / len(learned) if learned else None,
-        "left": (total - seen) / speed if None not in (seen, total, speed) else None,
+        "left": number((total - seen) / speed) if None not in (seen, total, speed) else None,
         "settings": news["settings"].get("settings") if isinstance(news.get("settings"), dict) else None,
         "quiet": round(quiet, -1) if news["state"] == "running" and quiet > QUIET else None,
     }

@@ -10,12 +10,14 @@ DEEPEST: Final = 8  # lists in lists
 
 
 def read_document(path: Path) -> dict[str, Any] | None:
-    """Read a JSON document; None if it cannot be read, or is anything else.
+    """Read a JSON document; None if it cannot be read, or is anything else, such as a pipe, which might never end.
 
     Args:
         path: The file.
     """
     try:
+        if not path.is_file():
+            return None
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
         found = json.loads(content) if len(content) <= LARGEST else None

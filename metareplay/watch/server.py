@@ -12,8 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from metareplay.errors import InputError
-from metareplay.trackers.points import needed
+from metareplay._core.files import write_atomically
+from metareplay._core.imports import needed
+from metareplay.errors import DiskError, InputError, MetareplayError
 from metareplay.watch.plain import read_document
 
 HOST: Final = "127.0.0.1"
@@ -23,7 +24,7 @@ PATIENCE: Final = 10.0  # seconds that the server may take to start
 
 @contextmanager
 def serving(folder: Path, port: int | None = None) -> Iterator[str]:
-    """Serve the live page of a folder; yield its address, which only who is told it can open.
+    """Serve the live page of a folder; yield its address, which opens only for those who know it.
 
     A folder keeps its address as far as possible, so that a page that is open goes on after a restart.
 
@@ -62,6 +63,8 @@ def serving(folder: Path, port: int | None = None) -> Iterator[str]:
         end = time.monotonic() + PATIENCE
         while not server.started and thread.is_alive() and time.monotonic() < end:
             time.sleep(0.01)
+        if not server.started:
+            raise MetareplayError("the live page could not be started: try again, or run without --watch")
         _keep(folder, token, number)
         yield f"http://{HOST}:{number}/{token}/"
     finally:
@@ -108,9 +111,6 @@ def _keep(folder: Path, token: str, port: int) -> None:
     """Keep the address for the next time, in a file that only its owner can read."""
     path = folder / KEPT
     if folder.is_dir() and hasattr(os, "getuid"):
-        with suppress(OSError):
-            part = path.with_name(f"{KEPT}.{os.getpid()}.part")
-            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                json.dump({"token": token, "port": port}, file)
-            part.replace(path)
+        with suppress(DiskError), write_atomically(path, sync=False) as file:
+            os.fchmod(file.fileno(), 0o600)  # before there is anything in it
+            file.write(json.dumps({"token": token, "port": port}).encode())

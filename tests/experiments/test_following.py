@@ -3,6 +3,8 @@
 import itertools
 import logging
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,6 +167,58 @@ def test_news_come_no_more_than_twice_per_second(monkeypatch: pytest.MonkeyPatch
     mr.run(learner(memory=mr.Reservoir(8)), rotations(0), follow=[told], full_matrix=True)
     moments = [news.seconds for news in told.news[:-1]]
     assert all(later - sooner >= following.EVERY for sooner, later in itertools.pairwise(moments))
+
+
+def test_a_slow_follower_is_told_as_rarely_as_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    class Slow(Told):
+        def measure(self, news: mr.Measurements) -> None:
+            super().measure(news)
+            clock[0] += 1.0
+
+    slow = Slow()
+    monkeypatch.setattr("metareplay.experiments.following.time.monotonic", lambda: clock[0])
+    work = mr.Run(learner(mr.Online), rotations(0))
+    with following.Following(work, [slow]) as told:
+        for _ in range(300):
+            clock[0] += 1.0
+            told.step(mr.Progress("learning", 0, 0, None))
+    assert len(slow.news) == 2  # one second in 250, at most
+
+
+@pytest.mark.usefixtures("_always_due")
+@pytest.mark.parametrize("older", [False, True])
+def test_a_continued_run_keeps_the_places_of_its_measurements(
+    older: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.ckpt"
+    work = mr.Run(learner(mr.Online), rotations(0), checkpoint=path)
+    for step in work.steps():
+        if step.seen > EXAMPLES:
+            break
+    if older:
+        monkeypatch.setattr(work, "_seen_at", {})
+    work.save()
+    told = Told()
+    mr.run(learner(mr.Online), rotations(0), checkpoint=path, follow=[told])
+    whole = Told()
+    mr.run(learner(mr.Online), rotations(0), follow=[whole])
+    names = [f"accuracy of task {task + 1}" for task in range(TASKS)]
+    for name in names:
+        assert list(told.news[-1].curves[name]) == list(whole.news[-1].curves[name])
+        written = {point for news in told.news for point in news.curves.get(name, [])}
+        assert written == set(told.news[-1].curves[name])  # no point has moved
+
+
+def test_a_follower_that_cannot_be_made_is_left_out_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    def unmade(folder: str) -> mr.Follower:
+        raise OSError(f"{folder} is full\nor so")
+
+    with caplog.at_level(logging.WARNING, "metareplay"):
+        (found,) = following.made([partial(unmade, "runs"), Told], "one run")
+    assert isinstance(found, Told)
+    assert caplog.messages == ["unmade does not follow one run any more (OSError: runs is full); the run goes on"]
 
 
 @pytest.mark.parametrize("given", [3, "tensorboard", [3], [Told]])

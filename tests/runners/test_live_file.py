@@ -16,10 +16,11 @@ from small_runs import instead_of_mnist
 
 import metareplay as mr
 from metareplay._core.files import MACHINE
+from metareplay.errors import DiskError
 from metareplay.experiments import AnyExperiment, Experiment, OwnExperiment, following
 from metareplay.runners import Processes, Threads, Watcher, carry_out
 from metareplay.runners.announcement import Announcement
-from metareplay.runners.live_file import live_path
+from metareplay.runners.live_file import _thinned, live_path
 from metareplay.runners.memory_view import MemoryView
 from metareplay.runners.runner import StoppedError
 
@@ -94,11 +95,11 @@ def test_a_failure_is_shown_and_what_a_killed_process_left_goes_with_the_record(
 
 
 def test_a_folder_without_room_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
-        raise OSError("no space left on device")
+    def refuse(*_: Any, **__: Any) -> None:
+        raise DiskError("no space left on device")
 
     expected = carry_out(experiment(), tmp_path / "one").weights
-    monkeypatch.setattr(Path, "write_text", refuse)
+    monkeypatch.setattr("metareplay.runners.live_file.write_atomically", refuse)
     assert carry_out(experiment(), tmp_path / "other").weights == expected
 
 
@@ -170,3 +171,29 @@ def test_any_memory_can_be_shown(shape: list[int], floats: bool, held: int) -> N
     json.dumps(shown, allow_nan=False)
     assert sum(count for _, count in shown["classes"]) == shown["held"] == min(held, 20)
     assert ("pictures" in shown) != ("rows" in shown)
+
+
+def test_a_follower_that_cannot_be_made_does_not_fail_the_run(tmp_path: Path) -> None:
+    def unmade() -> mr.Follower:
+        raise OSError("no room")
+
+    watcher = Watcher()
+    watcher.followers = [unmade]
+    assert carry_out(experiment(), tmp_path, watcher=watcher).examples == 120
+
+
+def test_small_and_large_values_keep_six_digits() -> None:
+    assert _thinned([(1, 0.000012345678), (2, 123456.789)]) == [(1, 0.0000123457), (2, 123457.0)]
+
+
+def test_a_link_at_the_name_of_a_part_is_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("mine")
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    one = experiment()
+    path = live_path(folder, one.key)
+    for name in (f"{path.name}.{MACHINE}-{os.getpid()}.part", f".{path.name}.{MACHINE}-{os.getpid()}.part"):
+        path.with_name(name).symlink_to(target)
+    carry_out(one, folder)
+    assert target.read_text() == "mine"

@@ -72,6 +72,29 @@ def test_mlflow(tmp_path: Path) -> None:
     assert len(client.search_runs([experiment.experiment_id])) == 1  # it was refused before it began
 
 
+def test_only_one_process_at_a_time_opens_the_database_of_mlflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    pytest.importorskip("sqlalchemy")
+    locks = pytest.importorskip("fcntl")
+    waited = list[bool]()
+
+    class Client:
+        """Tries to open the database a second time, as another process would."""
+
+        def __init__(self, _: str) -> None:
+            with (tmp_path / ".opening").open("w") as file:
+                try:
+                    locks.flock(file, locks.LOCK_EX | locks.LOCK_NB)
+                except BlockingIOError:
+                    waited.append(True)
+
+    monkeypatch.setattr(mlflow, "MlflowClient", Client)
+    run([MLflow(tmp_path)])
+    assert waited == [True]
+
+
 def test_weights_and_biases(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     record = run([WeightsAndBiases(tmp_path)])

@@ -17,7 +17,7 @@ pytest.importorskip("uvicorn")
 
 from starlette.testclient import TestClient
 
-from metareplay.errors import InputError
+from metareplay.errors import InputError, MetareplayError
 from metareplay.watch.folder import WatchedFolder
 from metareplay.watch.server import serving
 from metareplay.watch.site import make_site
@@ -123,3 +123,9 @@ def test_an_address_that_others_may_have_read_is_not_used_again(tmp_path: Path) 
     (tmp_path / ".watch").chmod(0o644)
     with serving(tmp_path) as other:
         assert urlsplit(other).path != urlsplit(address).path
+
+
+def test_a_server_that_does_not_start_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uvicorn.Server.run", lambda *_: None)
+    with pytest.raises(MetareplayError, match="could not be started"), serving(tmp_path):
+        pytest.fail("there is no page")

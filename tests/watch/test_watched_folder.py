@@ -5,17 +5,20 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import ALIGNED, RECORD
+from small_runs import ALIGNED, DEADLINE, RECORD
 
 from metareplay._core.files import MACHINE
 from metareplay.experiments import Experiment
 from metareplay.runners import Failure
+from metareplay.runners.claims import Claim
 from metareplay.watch.curves import curves_of
+from metareplay.watch.finished import Finished
 from metareplay.watch.folder import WatchedFolder
 from metareplay.watch.plain import plain
 
@@ -82,6 +85,23 @@ def test_a_run_whose_process_has_died_was_interrupted(tmp_path: Path) -> None:
     assert quiet == {"run cccc": None, "run dddd": 100.0}
 
 
+def test_other_machines_are_believed_while_they_write_or_hold_a_claim(tmp_path: Path) -> None:
+    old = time.time() - 10_000
+    live(tmp_path, "aaaa", machine="another", written=old)
+    live(tmp_path, "bbbb", machine="another", written=old)
+    for name, key in (("x", "cccc"), ("y", "dddd")):
+        runs = [{"key": key, "label": key}, {"key": f"{key}2", "label": f"{key}2"}]
+        said = {"format": 1, "machine": "another", "process": 1, "written": old, "runs": runs}
+        (tmp_path / f".{name}.waiting").write_text(json.dumps(said))
+    claims = [Claim.take(tmp_path, key) for key in ("bbbb", "dddd")]
+    expected = {"run aaaa": "stopped", "run bbbb": "running", "dddd": "waiting", "dddd2": "waiting"}
+    assert states(tmp_path) == expected
+    for claim in claims:
+        assert claim is not None
+        claim.give_back()
+    assert states(tmp_path) == {"run aaaa": "stopped", "run bbbb": "stopped"}
+
+
 def test_finished_failed_and_waiting_runs(tmp_path: Path) -> None:
     RECORD.write(tmp_path)
     failed = Failure.of(Experiment(learner="er"), ValueError("it is\nbad"))
@@ -98,7 +118,7 @@ def test_finished_failed_and_waiting_runs(tmp_path: Path) -> None:
     found = WatchedFolder(tmp_path).look(RECORD.key)
     by_state = [(run["state"], run["label"]) for run in found["runs"]]
     waiting = [("waiting", "1"), ("waiting", "run wwww")]
-    assert by_state == [("failed", failed.label), *waiting, ("done", "mer 5, rotations, seed 3")]
+    assert by_state == [("failed", failed.label), ("done", "mer 5, rotations, seed 3"), *waiting]
     assert found["counts"] == {"running": 0, "failed": 1, "stopped": 0, "broken": 0, "waiting": 2, "done": 1}
     assert found["chosen"]["results"]["ra"] == RECORD.ra
     assert found["chosen"]["curves"]["accuracy of task 1"] == [(0, 10.0), (10, 90.0), (20, 70.0)]
@@ -137,6 +157,42 @@ def test_the_best_settings_are_means_over_seeds(tmp_path: Path) -> None:
     assert {run["apart"] for run in found["runs"]} == {"lr 0.1", "lr 0.2"}
 
 
+def test_the_best_settings_count_each_seed_once_and_compare_like_with_like(tmp_path: Path) -> None:
+    def write(part: str, lr: float, gain: float, written: int, **parts: Any) -> None:
+        settings = {**RECORD.settings, "lr": lr, "part": part}
+        changed = replace(RECORD, settings=settings, accuracy=RECORD.accuracy + gain, **parts)
+        content = changed.to_json() | {"settings": {**RECORD.settings, "lr": lr}, "key": part}
+        (tmp_path / f"{part}.json").write_text(json.dumps(content))
+        os.utime(tmp_path / f"{part}.json", (written, written))
+
+    write("elsewhere", 0.1, 20.0, 1, stream={**RECORD.stream, "stream": "Permutations"})
+    write("before", 0.1, 10.0, 2)
+    write("again", 0.1, 0.0, 3)
+    write("wider", 0.1, 5.0, 4, model="Linear(in_features=9, out_features=3, bias=True)")
+    best = WatchedFolder(tmp_path).look()["best"]
+    assert best["fields"] == ["network"]
+    assert [(row["mean"], row["seeds"]) for row in best["rows"]] == [(80.0, 1), (75.0, 1)]
+
+
+def test_what_has_not_changed_is_not_worked_out_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(3):
+        replace(RECORD, settings={**RECORD.settings, "seed": seed}, seed=seed).write(tmp_path)
+    folder, made = WatchedFolder(tmp_path), list[str]()
+    first = folder.look()
+    summary = Finished.summary
+
+    def counted(one: Finished) -> dict[str, Any]:
+        made.append(one.key)
+        return summary(one)
+
+    monkeypatch.setattr(Finished, "summary", counted)
+    monkeypatch.setattr("metareplay.watch.folder.best_of", lambda _: pytest.fail("nothing has changed"))
+    monkeypatch.setattr(Finished, "details", lambda _: pytest.fail("nothing has changed"))
+    monkeypatch.setattr("metareplay.watch.folder.LISTED", 2)
+    again = folder.look()
+    assert (len(made), again["more"], again["chosen"]) == (2, 1, first["chosen"])
+
+
 def test_many_runs_are_counted_and_some_are_listed(tmp_path: Path) -> None:
     for number in range(210):
         live(tmp_path, f"{number:04d}")
@@ -158,8 +214,9 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     assert labels == [SCRIPT, f"{SCRIPT} 5, rotations, seed 3"]
 
 
+NUMBERS = st.integers() | st.floats() | st.sampled_from([10**400, -(10**400)])
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    st.none() | st.booleans() | NUMBERS | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
     max_leaves=20,
 )
@@ -186,6 +243,38 @@ def test_a_broken_record_is_never_fatal(name: str, value: Any, tmp_path_factory:
     found = WatchedFolder(folder).look()
     json.dumps(found, allow_nan=False).encode()
     assert len(found["runs"]) == 1
+
+
+@pytest.mark.parametrize("part", ["accuracy", "examples", "seconds"])
+def test_a_record_with_enormous_numbers_is_shown(part: str, tmp_path: Path) -> None:
+    value: Any = {"accuracy": [[10**400]], "examples": 10**400, "seconds": {"learn": 10**400}}[part]
+    (tmp_path / "x-aaaa.json").write_text(json.dumps(RECORD.to_json() | {part: value}))
+    assert len(WatchedFolder(tmp_path).look()["runs"]) == 1
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"format": 1, "kind": "error", "settings": 3, %s}'])
+def test_a_broken_failure_is_named(content: str, tmp_path: Path) -> None:
+    others = '"key": "a", "label": "b", "reason": "c", "seed": 0, "date": "", "versions": {}'
+    (tmp_path / "x-aaaa.failed").write_text(content.replace("%s", others))
+    assert states(tmp_path) == {"x-aaaa.failed": "broken"}
+
+
+def test_the_time_left_is_a_number_or_nothing(tmp_path: Path) -> None:
+    slow = {"examples per second": [[1, 1.0], [2, 1e-300]]}
+    live(tmp_path, total=10**299, curves=slow)
+    assert WatchedFolder(tmp_path).look()["runs"][0]["left"] is None
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names here")
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    names = (".aaaa.live", f".{MACHINE}-1-0.waiting", "x-bbbb.failed", "x-cccc.json", "packed.jsonl")
+    for name in names:
+        os.mkfifo(tmp_path / name)
+    found: list[dict[str, str]] = []
+    thread = Thread(target=lambda: found.append(states(tmp_path)), daemon=True)  # it may wait for ever
+    thread.start()
+    thread.join(DEADLINE)
+    assert found == [{".aaaa.live": "broken", "x-bbbb.failed": "broken"}]
 
 
 @given(content=st.binary(max_size=50))

@@ -35,9 +35,10 @@ function speed(value) {
 
 function duration(seconds) {
   if (!isNumber(seconds) || seconds < 0) return "–";
-  if (seconds < 60) return `${Math.ceil(seconds)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
-  return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
+  const all = Math.ceil(seconds);
+  if (all < 60) return `${all} s`;
+  if (all < 3600) return `${Math.floor(all / 60)} min ${all % 60} s`;
+  return `${Math.floor(all / 3600)} h ${Math.floor((all % 3600) / 60)} min`;
 }
 
 function make(tag, options = {}, ...children) {
@@ -72,7 +73,7 @@ function newsOf(run) {
     return parts.join(", ") || "has begun";
   }
   if (run.state === "done") return [run.result, run.took].filter(Boolean).join(", ");
-  if (run.state === "stopped") return "give the same command again to continue";
+  if (run.state === "stopped") return "run the same command again to continue";
   return run.reason || "";
 }
 
@@ -135,7 +136,7 @@ function showRun(run) {
   if (run.apart) words.push(run.apart);
   if (run.state === "running" && run.doing) words.push(run.doing);
   if (isNumber(run.task) && run.tasks > 1) words.push(`task ${run.task + 1} of ${run.tasks}`);
-  if (run.state === "stopped") words.push("give the same command again to continue");
+  if (run.state === "stopped") words.push("run the same command again to continue");
   setText(byId("state"), words.join(", "));
   byId("reason").hidden = !run.reason;
   setText(byId("reason"), run.reason ?? "");
@@ -151,16 +152,28 @@ function showRun(run) {
 function showFacts(run) {
   const facts = [];
   if (run.state === "running") facts.push(["Time left", duration(run.left)], ["Running for", duration(run.seconds)]);
-  const what = Object.keys(run.curves ?? {}).some((name) => name.startsWith("score of task")) ? "Frames" : "Examples";
+  const what = isGame(run) ? "Frames" : "Examples";
   if (isNumber(run.seen)) facts.push([what, isNumber(run.total) ? `${count(run.seen)} of ${count(run.total)}` : count(run.seen)]);
   if (isNumber(run.per_second)) facts.push([`${what} per second`, speed(run.per_second)]);
-  if (isNumber(run.accuracy)) facts.push(["Accuracy of learned tasks", percent(run.accuracy)]);
+  if (isNumber(run.accuracy)) facts.push([wasMeasuredAgain(run.curves) ? "Accuracy of learned tasks" : "Accuracy when learned", percent(run.accuracy)]);
   const scores = latest(run.curves, /^prequential window (accuracy|mae)$/);
   if (scores) facts.push([scores.name === "prequential window mae" ? "Prequential error" : "Prequential accuracy", scores.value.toFixed(2)]);
   for (const [name, value] of Object.entries(run.results ?? {})) facts.push([RESULTS[name] ?? name, value.toFixed(2)]);
   if (run.took) facts.push(["Took", run.took]);
   const rows = facts.map(([name, value]) => make("div", {}, make("dt", { text: name }), make("dd", { text: value })));
   byId("facts").replaceChildren(...rows);
+}
+
+function isGame(run) {
+  return Object.keys(run.curves ?? {}).some((name) => name.startsWith("score of task"));
+}
+
+// Whether the first task was measured together with the latest one; without --full-matrix it is not.
+function wasMeasuredAgain(curves) {
+  const ends = Object.entries(curves ?? {}).filter(([name]) => /^accuracy of task \d+$/.test(name))
+    .map(([name, curve]) => [name, pointsOf(curve).at(-1)?.[0] ?? 0]);
+  const first = ends.find(([name]) => name === "accuracy of task 1")?.[1] ?? 0;
+  return ends.every(([, end]) => end <= first);
 }
 
 function latest(curves, pattern) {
@@ -186,11 +199,11 @@ function chartsOf(run) {
   const horizon = (match) => ({ "": "all examples", "window ": "latest examples", "faded ": "faded" }[match[1]]);
   return [
     { id: "accuracy", title: "Accuracy of each task", unit: "%", y: "accuracy in %", from: [0, 100], lines: some(/^accuracy of task (\d+)$/, task).map(sinceItBegan).filter((line) => line.points.length) },
-    { id: "scores", title: "Score of each task", unit: "", y: "mean score", x: "frames", lines: some(/^score of task (\d+)$/, task) },
+    { id: "scores", title: "Score of each task", unit: "", y: "mean score", lines: some(/^score of task (\d+)$/, task) },
     { id: "prequential", title: "Prequential accuracy", unit: "%", y: "accuracy in %", lines: some(/^prequential (|window |faded )accuracy$/, horizon) },
     { id: "errors", title: "Prequential error", unit: "", y: "mean absolute error", lines: some(/^prequential (|window |faded )mae$/, horizon) },
     { id: "alignment", title: "Gradient alignment", unit: "", y: "mean dot product", zero: true, lines: some(/^gradient alignment$/, () => "mean of 200 examples") },
-    { id: "speed", title: "Examples per second", unit: "", y: "examples per second", from: [0, null], own: true, lines: some(/^examples per second$/, () => "now") },
+    { id: "speed", title: `${isGame(run) ? "Frames" : "Examples"} per second`, unit: "", y: `${isGame(run) ? "frames" : "examples"} per second`, from: [0, null], own: true, lines: some(/^examples per second$/, () => "now") },
   ].filter((one) => one.lines.length);
 }
 
@@ -255,7 +268,7 @@ function drawChart(place, chart, run) {
     margin: { l: 8, r: 12, t: 8, b: 8 },
     showlegend: false, // the list below the chart has the colours
     hoverlabel: { bgcolor: colour("--raised"), bordercolor: colour("--line"), font: { color: colour("--text") } },
-    xaxis: { ...axis, title: { text: chart.x ?? "examples learned", standoff: 4 }, tickformat: ",", nticks: 6, range: [-0.02 * end, 1.02 * end] },
+    xaxis: { ...axis, title: { text: isGame(run) ? "frames" : "examples learned", standoff: 4 }, tickformat: ",", nticks: 6, range: [-0.02 * end, 1.02 * end] },
     yaxis: y,
   };
   Plotly.react(place, lines, layout, { displayModeBar: false });
@@ -310,7 +323,12 @@ function showMemory(memory) {
 function pictures({ shape, pixels }, labels) {
   const [many, height, width, channels] = Array.isArray(shape) ? shape : [];
   if (typeof pixels !== "string" || ![many, height, width].every((size) => size > 0 && size < 100) || ![1, 3].includes(channels)) return [];
-  const bytes = Uint8Array.from(atob(pixels), (one) => one.charCodeAt(0));
+  let bytes;
+  try {
+    bytes = Uint8Array.from(atob(pixels), (one) => one.charCodeAt(0));
+  } catch {
+    return [];
+  }
   return Array.from({ length: many }, (_, at) => {
     const canvas = make("canvas", { width, height });
     const image = new ImageData(width, height);
