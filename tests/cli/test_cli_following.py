@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from small_runs import Call
 
+from metareplay.cli.following import tracker_of
+from metareplay.trackers import TensorBoard
+
 SMALL = ("--tasks", "2", "--examples", "20", "--memory", "8", "--s", "1", "--k", "2")
 
 
@@ -16,6 +19,14 @@ def test_a_tracker_that_is_not_known_is_named(call: Call, text: str) -> None:
     assert (answer.code, answer.out) == (2, "")
     assert answer.err == f"metareplay: --track {text}: use tensorboard:FOLDER, mlflow:FOLDER or wandb:FOLDER\n"
     assert not Path("runs").exists()
+
+
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tensorboard")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = tracker_of("tensorboard:~/tb")()
+    assert isinstance(made, TensorBoard)
+    assert made.folder == tmp_path / "tb"
 
 
 @pytest.mark.parametrize("module", ["tensorboard", "uvicorn"])
