@@ -48,7 +48,7 @@ types: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --disable-pip-version-check --no-compile -q -c constraints.txt -e '.[dev]'
 	touch $@
 
 clean:

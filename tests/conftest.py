@@ -16,7 +16,7 @@ from metareplay import cli
 os.environ["TRITON_INTERPRET"] = "1"  # kernels for GPUs, where they are tested at all, run on the CPU
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; tests send Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
-settings.register_profile("metareplay", deadline=None, derandomize=True, print_blob=True, max_examples=10)
+settings.register_profile("metareplay", deadline=None, derandomize=True, print_blob=True, max_examples=6)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=200)  # make test-all
 settings.load_profile("metareplay")
 

@@ -10,6 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
+QUICK = [script for script in SCRIPTS if script.stem in ("checkpoint", "compare", "own_model")]
+LATER = [pytest.param(script, marks=pytest.mark.slow) for script in SCRIPTS if script not in QUICK]
 PERCENT = r"(\d+\.?\d*)%"
 
 PRINTED = {
@@ -26,7 +28,7 @@ PRINTED = {
 }
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+@pytest.mark.parametrize("script", [*QUICK, *LATER], ids=lambda script: script.stem)
 def test_an_example_runs(script: Path, tmp_path: Path) -> None:
     environment = os.environ | {"MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT)}  # no windows
     command = [sys.executable, str(script)]

@@ -23,7 +23,10 @@ def _noise(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.parametrize("algorithm", ["mer", "mer-current-rate", "er", "online", "ewc", "gem"])
+OTHERS = ("mer-current-rate", "er", "online", "ewc", "gem")
+
+
+@pytest.mark.parametrize("algorithm", ["mer", *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS)])
 def test_every_algorithm_is_timed_against_the_torch_loop(algorithm: str) -> None:
     setting = bench.Setting("small", algorithm, hidden=(8,), memory=40, k=3, s=2, promised=5, aim=10)
     timing = bench.measure(setting, "auto", BRIEF)

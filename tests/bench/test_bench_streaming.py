@@ -10,6 +10,7 @@ from metareplay.bench.streaming import SETTINGS, Setting, StreamingBenchmark, me
 BRIEF = Effort(rounds=1, seconds=0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [one for one in SETTINGS if one.needs in (None, "river")], ids=lambda one: one.name)
 def test_every_setting_can_be_timed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "WARM_UP", 3)
