@@ -18,7 +18,7 @@ from metareplay.watch.server import serving
 TRACKERS: Final = {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WeightsAndBiases}
 
 Track = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(
         "--track",
         help="Also write how runs are going for tensorboard:FOLDER, mlflow:FOLDER or wandb:FOLDER; can be repeated.",
@@ -28,16 +28,16 @@ Watch = Annotated[bool, typer.Option("--watch", help="Show a local web page whil
 
 
 @contextmanager
-def followed(watcher: Watcher, track: list[str], watch: bool, folder: Path) -> Iterator[None]:
+def followed(watcher: Watcher, track: list[str] | None, watch: bool, folder: Path) -> Iterator[None]:
     """Let runs be followed as the options say.
 
     Args:
         watcher: Receives news of the runs, and tells each of them who follows it.
-        track: What was typed after each --track.
+        track: What was typed after each --track, if anything was.
         watch: Whether to serve the live page meanwhile.
         folder: Where the records are going to be.
     """
-    watcher.followers = [tracker_of(text) for text in track]
+    watcher.followers = [tracker_of(text) for text in track or ()]
     if not watch:
         yield
         return

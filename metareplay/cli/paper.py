@@ -48,7 +48,7 @@ def paper(
     examples: Annotated[int | None, typer.Option(help="For a miniature: examples per task.")] = None,
     test_examples: Annotated[int | None, typer.Option(help="For a miniature: test images per task.")] = None,
     frames: Annotated[int | None, typer.Option(help="For a miniature of games: frames per task.")] = None,
-    track: Track = [],  # noqa: B006 (typer makes a new list each time)
+    track: Track = None,
     watch: Watch = False,
     to_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:

@@ -168,7 +168,7 @@ def run(
     ] = None,
     records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has a record or was interrupted.")] = False,
-    track: Track = [],  # noqa: B006 (typer makes a new list each time)
+    track: Track = None,
     watch: Watch = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record(s) as one JSON document.")] = False,
     **options: Any,

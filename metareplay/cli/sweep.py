@@ -122,7 +122,7 @@ def sweep_stream(
     records: Kept = Path("runs"),
     out: Out = Path("sweep"),
     packed: Packed = None,
-    track: Track = [],  # noqa: B006 (typer makes a new list each time)
+    track: Track = None,
     watch: Watch = False,
     as_json: AsJson = False,
 ) -> None:
@@ -172,7 +172,7 @@ def sweep_game(
     records: Kept = Path("runs"),
     out: Out = Path("sweep"),
     packed: Packed = None,
-    track: Track = [],  # noqa: B006 (typer makes a new list each time)
+    track: Track = None,
     watch: Watch = False,
     as_json: AsJson = False,
 ) -> None:
@@ -211,7 +211,7 @@ class _Command:
     runner: Runner
     engine: str
     retry_failed: bool
-    track: list[str]
+    track: list[str] | None
     watch: bool
 
     def carry_out(

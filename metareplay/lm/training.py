@@ -20,8 +20,8 @@ from metareplay.experiments.record import now, versions
 from metareplay.lm.arms import Arm
 from metareplay.lm.llama import SIZES, Llama, Size
 from metareplay.lm.record import LmRecord
+from metareplay.lm.stopwatch import Watch
 from metareplay.lm.text import Language
-from metareplay.lm.watch import Watch
 from metareplay.loops import PeriodicMER
 from metareplay.memories import DiskReservoir
 

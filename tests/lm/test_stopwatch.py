@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from metareplay.lm.watch import Watch
+from metareplay.lm.stopwatch import Watch
 
 
 class Time:
