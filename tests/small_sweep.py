@@ -17,6 +17,12 @@ from metareplay.experiments import BaseExperiment
 from metareplay.experiments.base import BaseRun, Progress
 from metareplay.learners.table_learner import TableLearner
 
+
+def start_nothing(_connection: object) -> None:
+    """End a worker process before it has said that it is ready."""
+    raise SystemExit(1)
+
+
 Trouble = Literal["", "nan", "error", "memory", "killed once", "killed always", "slow", "slower"]
 
 

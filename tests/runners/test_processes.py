@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_sweep import Small, Trouble
+from small_sweep import Small, Trouble, start_nothing
 
 import metareplay as mr
 from metareplay.experiments import AnyExperiment
@@ -145,7 +145,7 @@ def test_a_script_without_a_guard_is_told_to_have_one(tmp_path: Path, monkeypatc
         patch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
         with pytest.raises(SystemExit):
             Processes(1).run(experiments(1), tmp_path)
-    monkeypatch.setattr(processes, "serve", sys.exit)
+    monkeypatch.setattr(processes, "serve", start_nothing)
     with pytest.raises(mr.MetareplayError, match=r"^a worker process did not start \(exit code 1\): put what starts"):
         Processes(1).run(experiments(1), tmp_path)
 
