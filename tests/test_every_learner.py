@@ -1,5 +1,6 @@
 """Checks that every learner must pass."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def infinite_for_huge_outputs(outputs: Tensor, ys: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, ys) + torch.where(outputs.max() > 1e20, torch.inf, 0.0)
 
 
-BAD = {
+BAD: dict[str, tuple[Callable[..., Any], str]] = {
     "wrong shape": (lambda x, y, t: (x[:, :5], y, t), "shape"),
     "another dtype than before": (lambda x, y, t: (x.double(), y, t), "dtype"),
     "no numbers": (lambda x, y, t: (["a"] * len(x), y, t), "x is"),
@@ -129,14 +130,14 @@ BAD = {
 
 
 @every
-@pytest.mark.parametrize(("spoil", "message"), BAD.values(), ids=BAD.keys())
-def test_bad_input_gets_one_line_and_changes_nothing(make: Make, spoil, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_bad_input_gets_one_line_and_changes_nothing(make: Make) -> None:
     learner = taught(make, 15)
     before = state(learner)
-    with pytest.raises(mr.InputError, match=message) as caught:
-        learner.observe_many(*spoil(*(part[15:] for part in examples())))
-    assert "\n" not in str(caught.value)
-    assert_same_state(state(learner), before)
+    for spoil, message in BAD.values():
+        with pytest.raises(mr.InputError, match=message) as caught:
+            learner.observe_many(*spoil(*(part[15:] for part in examples())))
+        assert "\n" not in str(caught.value)
+        assert_same_state(state(learner), before)
     learner.observe_many(*(part[15:] for part in examples()))
     assert_same_state(state(learner), state(taught(make)))
 

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
-QUICK = [script for script in SCRIPTS if script.stem in ("checkpoint", "compare", "own_model")]
+QUICK = [script for script in SCRIPTS if script.stem in ("compare", "own_model")]
 LATER = [pytest.param(script, marks=pytest.mark.slow) for script in SCRIPTS if script not in QUICK]
 PERCENT = r"(\d+\.?\d*)%"
 

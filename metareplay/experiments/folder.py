@@ -1,4 +1,4 @@
-"""All records of a folder as one table, quickly: thousands of runs in less than a second."""
+"""All records of a folder or a file as one table, quickly: thousands of runs in less than a second."""
 
 import gc
 import json
@@ -37,8 +37,8 @@ KINDS = (*LEARNERS_BY_NAME.values(), *Q_LEARNERS, *STREAMS_BY_NAME.values())
 NAMES = {kind.__name__: name_of(kind) for kind in KINDS if isinstance(kind, type)}
 
 
-def records(folder: str | Path) -> Rows:
-    """Read all records of a folder into one table: one row per run, with its settings and its results.
+def records(place: str | Path) -> Rows:
+    """Read all records of a folder, or of one file, into one table: one row per run, with its settings and results.
 
     The names of the columns are those of the command line: learner, stream, memory, lr, ..., seed. Results are ra, la,
     bti, fti, and where they were measured va (validation), ta (training) and dot; for games the mean final score is
@@ -46,28 +46,32 @@ def records(folder: str | Path) -> Rows:
     *.json with one record each, and from files *.jsonl with one per line; other files are left alone.
 
     Args:
-        folder: The folder, such as "runs".
+        place: The folder, such as "runs", or a file *.json or *.jsonl.
 
     Returns:
         The table, in the order of the files' names.
     """
-    place = Path(folder)
-    if not place.is_dir():
-        raise MetareplayError(f"{folder} is not a folder: give the one with the records, such as 'runs'")
     with _without_collecting_garbage():
-        return Rows(_rows(place).values())
+        return Rows(_rows(_files(Path(place))).values())
 
 
-def _rows(place: Path) -> dict[str, dict[str, Any]]:
-    """Return the row of each record of a folder, by its key."""
+def _files(place: Path) -> list[str]:
+    """Return the paths of all files that may hold records."""
+    if place.is_file() and place.suffix in (".json", ".jsonl"):
+        return [str(place)]
+    if not place.is_dir():
+        raise MetareplayError(f"{place} holds no records: give a folder such as 'runs', or a file *.json or *.jsonl")
+    names = sorted(os.listdir(place))  # noqa: PTH208 (an entry per file would cost more than reading it)
+    return [f"{place}/{name}" for name in names if not name.startswith(".") and name.endswith((".json", ".jsonl"))]
+
+
+def _rows(paths: list[str]) -> dict[str, dict[str, Any]]:
+    """Return the row of each record in some files, by its key."""
     rows: dict[str, dict[str, Any]] = {}
-    for name in sorted(os.listdir(place)):  # noqa: PTH208 (an entry per file would cost more than reading it)
-        if name.startswith(".") or not name.endswith((".json", ".jsonl")):
-            continue
-        path = f"{place}/{name}"
+    for path in paths:
         with open(path, "rb") as file:  # noqa: PTH123 (likewise)
             content = file.read()
-        for number, text in enumerate(content.splitlines() if name.endswith("l") else [content], 1):
+        for number, text in enumerate(content.splitlines() if path.endswith("l") else [content], 1):
             parts = parsed(text)
             if parts is None:
                 logger.warning("%s, record %d, cannot be read; it is left alone", path, number)

@@ -132,7 +132,8 @@ def _dual(products: Reals, dots: Reals) -> Reals:
     norms = np.sqrt(products.diagonal())
     there = norms > 0
     norms = norms[there]
-    values, vectors = np.linalg.eigh(products[there][:, there] / norms[:, np.newaxis] / norms)
+    scaled = torch.from_numpy(products[there][:, there] / norms[:, np.newaxis] / norms)
+    values, vectors = (part.numpy() for part in torch.linalg.eigh(scaled))  # by torch, which keeps to its threads
     kept = values > 1e-12 * len(values)
     roots, directions = np.sqrt(values[kept]), vectors[:, kept].T
     r = roots[:, np.newaxis] * directions

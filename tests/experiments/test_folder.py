@@ -71,5 +71,14 @@ def test_a_damaged_record_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.WARNING, "metareplay"):
         assert len(mr.records(tmp_path)) == 1
     assert "packed.jsonl, record 2, cannot be read" in caplog.text
-    with pytest.raises(mr.MetareplayError, match="is not a folder"):
-        mr.records(tmp_path / "nowhere")
+
+
+def test_a_single_file_will_do(tmp_path: Path) -> None:
+    RECORD.write(tmp_path)
+    pack([replace(RECORD, seed=4), ALIGNED], tmp_path / "more.jsonl")
+    assert len(mr.records(tmp_path / "more.jsonl")) == 2
+    assert len(mr.records(tmp_path / f"{RECORD.name}.json")) == 1
+    (tmp_path / "notes.txt").write_text("nothing")
+    for name in ("nowhere", "nowhere.jsonl", "notes.txt"):
+        with pytest.raises(mr.MetareplayError, match=rf"{name} holds no records: give a folder such as 'runs', or"):
+            mr.records(tmp_path / name)

@@ -381,7 +381,7 @@ def test_an_example_that_is_undone_does_not_count(tmp_path: Path) -> None:
     assert again.record().alignment == expected.alignment
 
 
-@pytest.mark.parametrize("name", ["mer", "ewc"])
+@pytest.mark.parametrize("name", ["mer", pytest.param("ewc", marks=pytest.mark.slow)])
 def test_killed_at_random_moments_it_ends_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other processes do the work; they are killed while they compute or save, whatever they are doing."""
     server = server_of_processes(monkeypatch)

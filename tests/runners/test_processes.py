@@ -110,7 +110,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_run_goes_on(tmp_path: Path)
     ("trouble", "error", "message"),
     [
         ("nan", mr.NonFiniteError, "^small, lr 0.1, seed 0: example 12 made"),
-        ("error", TypeError, "something\nis wrong"),
+        pytest.param("error", TypeError, "something\nis wrong", marks=pytest.mark.slow),
         ("killed always", mr.MetareplayError, "^small, lr 0.1, seed 0: its process ended 3 times"),
     ],
 )

@@ -155,6 +155,7 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("connected")
 def test_what_somebody_else_does_is_left_to_them_until_they_give_it_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

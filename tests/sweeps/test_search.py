@@ -246,6 +246,7 @@ def test_an_experiment_of_your_own_is_found_by_its_settings(tmp_path: Path) -> N
     assert "scale=1.0, seed 0" in one.label
 
 
+@pytest.mark.slow
 def test_processes_find_the_same(tmp_path: Path) -> None:
     grid: dict[str, Sequence[Any]] = {"lr": [0.1, 1e30], "k": [2, 3]}
     here = mr.sweep(build, grid, seeds=2, folder=tmp_path / "here", runner=Threads(1))

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -14,13 +14,15 @@ from metareplay._core.imports import import_whole
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay._core.weights import Weights
+from metareplay.engines.accelerated import AcceleratedEngine
 from metareplay.engines.chain import Chain
 from metareplay.engines.cpu.compiling import compiling
+from metareplay.engines.cpu.factors import Factors, pays
 from metareplay.engines.cpu.losses import Reals, loss_number, loss_obstacle, shares_of, target_obstacle
 from metareplay.engines.cpu.optimizers import CompiledOptimizer
 from metareplay.engines.cpu.singles import CpuSingles, Prepared
 from metareplay.engines.cpu.trial import OTHER_GRADIENTS, agrees, rows_to_try
-from metareplay.engines.engine import Engine, Gradients, Outcome
+from metareplay.engines.engine import Gradients, Outcome
 from metareplay.engines.inputs import as_input, scale_of
 from metareplay.engines.objective import Objective, QuadraticPenalty, Supervised
 from metareplay.engines.torch_engine import TorchEngine, in_range
@@ -30,7 +32,7 @@ WORTHWHILE = 100  # inputs; for fewer it does not pay to copy the weights into t
 
 
 @final
-class CpuEngine(Engine):
+class CpuEngine(AcceleratedEngine):
     """Execute plans by the kernel in `steps.py`: the same rows in the same order, the same weights up to rounding.
 
     Args:
@@ -41,9 +43,9 @@ class CpuEngine(Engine):
     """
 
     def __init__(self, weights: Weights, chains: list[Chain], plain: TorchEngine, traced: bool = False) -> None:
+        super().__init__(plain)
         self.weights, self.chains, self._traced, self._untried = weights, chains, traced, traced
         self.name = "cpu"
-        self._plain = plain
         self._stepping = TorchEngine(weights, plain.draws, plain.optimizer, self._differentiate)
         self._lock = threading.RLock()  # a prediction in another thread waits for the example being learned
         self._kernels: dict[tuple[int, ...], _Kernel] = {}  # by the widths of the layers
@@ -109,23 +111,20 @@ class CpuEngine(Engine):
             if not self._fits(table, objective, vectors=True) or not isinstance(objective, Supervised):
                 return self._plain.gradients(table, groups, objective, example)
             ends = np.cumsum([0, *(len(group) for group in groups)])
-            return self._gradients(table, rows, shares_of(table, rows, ends, by_task=False), ends, objective)
+            chain, shares = self._chain(table, rows), shares_of(table, rows, ends, by_task=False)
+            kernel, asked = self._kernel(chain), _Groups(chain, table, rows, shares, ends, objective)
+            if pays(len(rows), len(groups), chain.widths) and all(map(len, groups)):
+                return _FactoredGradients(kernel, asked, self._lock)
+            return _PackedGradients(kernel, asked, self._lock)
 
     def _differentiate(self, table: Table, rows: Ints, objective: Objective) -> None:
         """Put the gradient of a batch's loss into weights.gradient."""
         if not isinstance(objective, Supervised):
             raise TypeError(type(objective))  # `execute` has looked
-        ends = np.array([0, len(rows)])
-        found = self._gradients(table, rows, shares_of(table, rows, ends, objective.by_task), ends, objective)
-        self.weights.gradient.copy_(found.each()[0])
-
-    def _gradients(
-        self, table: Table, rows: Ints, shares: Reals, ends: Ints, objective: Supervised
-    ) -> "_PackedGradients":
-        chain = self._chain(table, rows)
-        kernel = self._kernel(chain)
-        found = kernel.gradients(chain, table, rows, shares, ends, objective)
-        return _PackedGradients(kernel, chain, found, self._lock)
+        ends, chain = np.array([0, len(rows)]), self._chain(table, rows)
+        shares, kernel = shares_of(table, rows, ends, objective.by_task), self._kernel(chain)
+        found = kernel.gradients(_Groups(chain, table, rows, shares, ends, objective))
+        self.weights.gradient.copy_(kernel.flat(found[0], chain))
 
     def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
         """Predict by the kernel, for inputs that are vectors to the first layer and of one task's part.
@@ -180,22 +179,6 @@ class CpuEngine(Engine):
         """Whether tasks have parts of their own."""
         return isinstance(self.weights.module, TaskModule)
 
-    def healthy(self) -> bool:
-        """Return whether weights and moments are finite."""
-        return self._plain.healthy()
-
-    def remember(self) -> Callable[[], None]:
-        """Copy the weights and moments."""
-        return self._plain.remember()
-
-    def state(self) -> dict[str, Tensor]:
-        """Return an optimizer's moments."""
-        return self._plain.state()
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Continue with saved moments."""
-        self._plain.restore(state)
-
 
 @final
 class _Kernel:
@@ -209,12 +192,13 @@ class _Kernel:
     def __init__(self, weights: Weights, widths: tuple[int, ...]) -> None:
         # here, because numba takes long to import
         import_whole("metareplay.engines.cpu.groups", "metareplay.engines.cpu.single_rows")
-        import_whole("metareplay.engines.cpu.optimizer_steps")
+        import_whole("metareplay.engines.cpu.optimizer_steps", "metareplay.engines.cpu.factor_steps")
         from metareplay._core.numba_private import entry_point
-        from metareplay.engines.cpu import groups, layout, optimizer_steps, simd, single_rows, steps
+        from metareplay.engines.cpu import factor_steps, groups, layout, optimizer_steps, simd, single_rows, steps
 
         self._code, self._groups, self._packed, self._eight = steps, groups, layout, simd.EIGHT
-        self._single, self._entry_point, self._by_optimizer = single_rows, entry_point, optimizer_steps
+        self._single, self._entry_point = single_rows, entry_point
+        self._by_optimizer, self._by_factors = optimizer_steps, factor_steps
         self.module_weights = weights
         self._dtype = weights.theta.numpy().dtype
         self._number: Any = self._dtype.type
@@ -225,6 +209,7 @@ class _Kernel:
         self._turned = layout.make_turned(0, widths[0], self._dtype)
         self._moments: Any = None  # room for an optimizer's moments, made when there is one
         self._found = layout.aligned((0, self._net.rows.shape[1]), self._dtype)  # gradients of groups
+        self._factors: Factors | None = None  # of the rows that were asked for last
         self._table = layout.sparse_rows(0, widths[0], self._dtype)
         self._labels = np.zeros(0, np.int64)  # the target of each row: a label, or real values
         self._values = np.zeros((0, widths[-1]), self._dtype)
@@ -357,30 +342,26 @@ class _Kernel:
             self._places = found[np.argsort(rows.reshape(-1)[found])]
         return self._places
 
-    def gradients(
-        self, chain: Chain, table: Table, rows: Ints, shares: Reals, ends: Ints, objective: Supervised
-    ) -> Any:
-        """Compute, for each g, the gradient over rows[ends[g] : ends[g + 1]], each row weighted by its share.
+    def gradients(self, asked: "_Groups") -> Any:
+        """Compute the gradient of each group.
 
         Returns:
             One gradient per row, laid out like the net's rows.
         """
-        self._pack(table, rows)
-        self._make_turned(int((-(-np.diff(ends) // self._packed.GROUP)).sum()))
-        count, size = len(ends) - 1, len(self._net.rows)
-        if len(self._found) < count * size:
-            self._found = self._packed.aligned((count * size, self._found.shape[1]), self._dtype)
-        self._take_weights(chain)
-        found = self._found[: count * size]
+        self._pack(asked.table, asked.rows)
+        self._make_turned(int((-(-np.diff(asked.ends) // self._packed.GROUP)).sum()))
+        count = len(asked.ends) - 1
+        found = self._make_found(count)
+        self._take_weights(asked.chain)
         with compiling(self._ran):
             if not self._groups.group_gradients(
                 self._net,
                 self._table,
-                table.writes,
-                self._targets(objective),
-                rows,
-                shares.astype(self._dtype),
-                ends,
+                asked.table.writes,
+                self._targets(asked.objective),
+                asked.rows,
+                asked.shares.astype(self._dtype),
+                asked.ends,
                 self._turned,
                 self._group,
                 found,
@@ -388,6 +369,50 @@ class _Kernel:
                 found = np.full_like(found, np.nan)  # not in the room itself, parts of which must stay zero
                 self.clear()
         return found.reshape(count, -1)
+
+    def factors(self, asked: "_Groups") -> Factors | None:
+        """Compute the inputs and deltas of all rows; None if a loss is not finite."""
+        self._pack(asked.table, asked.rows)
+        self._make_turned(1 + -(-len(asked.rows) // self._packed.GROUP))
+        if self._factors is None or len(self._factors) != len(asked.rows):
+            self._factors = Factors(len(asked.rows), self._widths, self._group.inputs.shape[1], self._dtype)
+        self._take_weights(asked.chain)
+        self._factors.take(asked.rows, asked.table.writes[asked.rows], self._table)
+        with compiling(self._ran):
+            finite = self._by_factors.find_factors(
+                self._net,
+                self._table,
+                asked.table.writes,
+                self._targets(asked.objective),
+                asked.rows,
+                asked.shares.astype(self._dtype),
+                self._turned,
+                self._group,
+                self._factors.inputs,
+                self._factors.deltas,
+            )
+        if not finite:
+            self.clear()
+        return self._factors if finite else None
+
+    def products_by(self, factors: Factors, ends: Ints) -> Tensor:
+        """Compute the inner product of the gradients of every pair of groups."""
+        return factors.products(self._net, ends)
+
+    def descend_by(self, factors: Factors, rates: Any, chain: Chain) -> None:
+        """Subtract the sum of the gradients of all rows at these rates from the module's weights."""
+        one, found = np.ones(1, self._dtype), self._make_found(1)
+        self._by_factors.descend_by_factors(
+            self._net, rates.astype(self._dtype), self._turned, self._group, factors.inputs, factors.deltas, found, one
+        )
+        self.give_weights(chain)
+
+    def _make_found(self, count: int) -> Any:
+        """Return room for so many gradients."""
+        size = len(self._net.rows)
+        if len(self._found) < count * size:
+            self._found = self._packed.aligned((count * size, self._found.shape[1]), self._dtype)
+        return self._found[: count * size]
 
     def outputs(self, chain: Chain, xs: Tensor) -> Tensor:
         """Compute the outputs for these inputs."""
@@ -444,6 +469,7 @@ class _Kernel:
             self._values = np.zeros((len(table), self._widths[-1]), self._dtype)
         if table is not self._packed_from:
             self._copied[:], self._turned.counts[:], self._packed_from = 0, 0, table
+            self._factors = None
         stale = np.unique(rows[self._copied[rows] != table.writes[rows]])
         if len(stale):
             which = torch.from_numpy(stale)
@@ -484,12 +510,24 @@ class _Kernel:
         return self._penalty[1]
 
 
+class _Groups(NamedTuple):
+    """Say which gradients are wanted: for each g, that over rows[ends[g] : ends[g + 1]], weighted by their shares."""
+
+    chain: Chain
+    table: Table
+    rows: Ints
+    shares: Reals
+    ends: Ints
+    objective: Supervised
+
+
 @final
 class _PackedGradients(Gradients):
     """Hold gradients as rows of one matrix, each laid out as the kernel's weights."""
 
-    def __init__(self, kernel: _Kernel, chain: Chain, rows: Any, lock: threading.RLock) -> None:
-        self._kernel, self._chain, self._rows, self._lock = kernel, chain, rows, lock
+    def __init__(self, kernel: _Kernel, asked: _Groups, lock: threading.RLock) -> None:
+        self._kernel, self._chain, self._lock = kernel, asked.chain, lock
+        self._rows = kernel.gradients(asked)
 
     def each(self) -> Tensor:
         """Return the gradients in the order of the module's parameters."""
@@ -507,6 +545,46 @@ class _PackedGradients(Gradients):
         """Take the step theta <- theta - G' rates."""
         with self._lock:
             self._kernel.descend(self._rows, rates, self._chain)
+
+
+@final
+class _FactoredGradients(Gradients):
+    """Hold gradients as the inputs and deltas of rows, as long as nobody asks for the gradients themselves."""
+
+    def __init__(self, kernel: _Kernel, asked: _Groups, lock: threading.RLock) -> None:
+        self._kernel, self._asked, self._lock = kernel, asked, lock
+        self._packed: _PackedGradients | None = None
+        self._factors: Factors | None = None
+
+    def each(self) -> Tensor:
+        """Return the gradients in the order of the module's parameters."""
+        return self._themselves().each()
+
+    def products(self) -> Tensor:
+        """Return G G', computed from the gradients themselves where float32 does not have the range."""
+        with self._lock:
+            self._factors = self._kernel.factors(self._asked)
+            if self._factors is not None:
+                products = self._kernel.products_by(self._factors, self._asked.ends)
+                if in_range(products):
+                    return products
+                self._factors = None
+            return self._themselves().products()
+
+    def descend(self, rates: Tensor) -> None:
+        """Take the step theta <- theta - G' rates."""
+        with self._lock:
+            if self._factors is None or not torch.isfinite(rates).all():
+                self._themselves().descend(rates)
+                return
+            by_row = np.repeat(rates.numpy(), np.diff(self._asked.ends))
+            self._kernel.descend_by(self._factors, by_row, self._asked.chain)
+
+    def _themselves(self) -> _PackedGradients:
+        with self._lock:
+            if self._packed is None:
+                self._packed = _PackedGradients(self._kernel, self._asked, self._lock)
+            return self._packed
 
 
 def _arrays(chain: Chain) -> list[tuple[Any, Any]]:

@@ -1,7 +1,7 @@
 """The compiled engine for chains of any known layers, such as Tanh, GELU, LayerNorm and Dropout."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, final
 
@@ -14,12 +14,13 @@ from metareplay._core.imports import import_whole
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay._core.weights import Weights
+from metareplay.engines.accelerated import AcceleratedEngine
 from metareplay.engines.cpu.compiling import compiling
 from metareplay.engines.cpu.losses import Reals, loss_number, loss_obstacle, shares_of, target_obstacle
 from metareplay.engines.cpu.masks import MaskMaker
 from metareplay.engines.cpu.optimizers import CompiledOptimizer
 from metareplay.engines.cpu.trial import OTHER_GRADIENTS, agrees, rows_to_try
-from metareplay.engines.engine import Engine, Gradients, Outcome
+from metareplay.engines.engine import Gradients, Outcome
 from metareplay.engines.inputs import as_input
 from metareplay.engines.layers import Kind, Layer, Layers
 from metareplay.engines.objective import Objective, QuadraticPenalty, Supervised
@@ -29,7 +30,7 @@ MASK_NUMBERS = 2**22  # of Dropout's masks that are drawn at a time, at most, un
 
 
 @final
-class LayerEngine(Engine):
+class LayerEngine(AcceleratedEngine):
     """Execute plans by the kernel in `layer_steps.py`: the same rows and masks, the same weights up to rounding.
 
     Args:
@@ -39,9 +40,9 @@ class LayerEngine(Engine):
     """
 
     def __init__(self, weights: Weights, layers: Layers, plain: TorchEngine) -> None:
+        super().__init__(plain)
         self.weights, self.layers = weights, layers
         self.name = "cpu"
-        self._plain = plain
         self._stepping = TorchEngine(weights, plain.draws, plain.optimizer, self._differentiate)
         self._lock = threading.RLock()  # a prediction in another thread waits for the example being learned
         self._kernel: _LayerKernel | None = None
@@ -121,22 +122,6 @@ class LayerEngine(Engine):
             self.name = self._plain.name
             self.reason = self._plain.reason = f"the compiled engine needs {missing}"
         return missing is None
-
-    def healthy(self) -> bool:
-        """Return whether weights and moments are finite."""
-        return self._plain.healthy()
-
-    def remember(self) -> Callable[[], None]:
-        """Copy the weights and moments."""
-        return self._plain.remember()
-
-    def state(self) -> dict[str, Tensor]:
-        """Return an optimizer's moments."""
-        return self._plain.state()
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Continue with saved moments."""
-        self._plain.restore(state)
 
 
 @final

@@ -70,6 +70,7 @@ KERNEL_FILES = (
     "optimizer_steps.py",
     "layer_steps.py",
     "single_rows.py",
+    "factor_steps.py",
 )  # they decide the machine code
 STAMP = source_stamp(Path(__file__).parent, KERNEL_FILES)
 

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, final
 
@@ -15,8 +15,9 @@ from metareplay._core.imports import import_whole
 from metareplay._core.plan import Plan, Rates
 from metareplay._core.table import Table, TensorColumn
 from metareplay._core.weights import Weights
+from metareplay.engines.accelerated import AcceleratedEngine
 from metareplay.engines.chain import Chain, LossKind
-from metareplay.engines.engine import Engine, Gradients, Outcome
+from metareplay.engines.engine import Gradients, Outcome
 from metareplay.engines.objective import Objective
 from metareplay.engines.temporal_difference import TemporalDifference
 from metareplay.engines.torch_engine import TorchEngine
@@ -28,7 +29,7 @@ ADAM = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "amsgrad": False,
 
 
 @final
-class CpuQEngine(Engine):
+class CpuQEngine(AcceleratedEngine):
     """Execute plans of deep Q-learning by the kernel in `q_steps.py`: the same weights as torch's up to rounding.
 
     Args:
@@ -38,10 +39,10 @@ class CpuQEngine(Engine):
     """
 
     def __init__(self, weights: Weights, chain: Chain, plain: TorchEngine) -> None:
+        super().__init__(plain)
         self.weights, self.chain = weights, chain
         self.name = "cpu"
         self.lock = threading.RLock()  # a prediction in another thread waits for the frame being learned
-        self._plain = plain
         self._kernel: QKernel | None = None
 
     @staticmethod
@@ -124,22 +125,6 @@ class CpuQEngine(Engine):
             return self._plain.outputs(xs, tasks)
         with self.lock:
             return self.kernel().outputs(xs.flatten(1))
-
-    def healthy(self) -> bool:
-        """Return whether weights and moments are finite."""
-        return self._plain.healthy()
-
-    def remember(self) -> Callable[[], None]:
-        """Copy the weights and moments."""
-        return self._plain.remember()
-
-    def state(self) -> dict[str, Tensor]:
-        """Return Adam's moments, as the torch engine does."""
-        return self._plain.state()
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Continue with saved moments."""
-        self._plain.restore(state)
 
 
 @final

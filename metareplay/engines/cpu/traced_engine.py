@@ -1,7 +1,6 @@
 """The compiled engine for models whose layers are found by watching a call, as long as these stay what they were."""
 
 import threading
-from collections.abc import Callable
 from typing import Any, final
 
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from metareplay._core.draws import Ints
 from metareplay._core.plan import Plan
 from metareplay._core.table import Table
 from metareplay._core.weights import Weights
+from metareplay.engines.accelerated import AcceleratedEngine
 from metareplay.engines.cpu.engine import CpuEngine
 from metareplay.engines.cpu.layer_engine import LayerEngine
 from metareplay.engines.engine import Engine, Gradients, Outcome, Singles
@@ -21,7 +21,7 @@ from metareplay.engines.torch_engine import TorchEngine
 
 
 @final
-class TracedEngine(Engine):
+class TracedEngine(AcceleratedEngine):
     """Watch a model, leave the arithmetic to the engine for its layers, and watch it anew when the model changes.
 
     A user may change an attribute of the model at any time, such as the p of a Dropout or the name of an activation.
@@ -32,7 +32,8 @@ class TracedEngine(Engine):
     """
 
     def __init__(self, weights: Weights, plain: TorchEngine) -> None:
-        self._weights, self._plain = weights, plain
+        super().__init__(plain)
+        self._weights = weights
         self._lock = threading.RLock()  # a prediction in another thread changes the modes for a while
         self._use(self._watched())
 
@@ -100,22 +101,6 @@ class TracedEngine(Engine):
         """Predict by the module itself, in evaluation mode."""
         with self._lock:
             return self._plain.outputs(xs, tasks)
-
-    def healthy(self) -> bool:
-        """Return whether weights and moments are finite."""
-        return self._plain.healthy()
-
-    def remember(self) -> Callable[[], None]:
-        """Copy the weights and moments."""
-        return self._plain.remember()
-
-    def state(self) -> dict[str, Tensor]:
-        """Return an optimizer's moments."""
-        return self._plain.state()
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Continue with saved moments."""
-        self._plain.restore(state)
 
 
 @final

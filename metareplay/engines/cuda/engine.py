@@ -5,7 +5,6 @@ of a plan lie on the device before it begins, so that nothing is copied to the d
 """
 
 import threading
-from collections.abc import Callable
 from typing import final
 
 import torch
@@ -15,6 +14,7 @@ from metareplay._core.draws import Ints
 from metareplay._core.plan import Plan
 from metareplay._core.stacks import StackColumn
 from metareplay._core.table import Table, TensorColumn
+from metareplay.engines.accelerated import AcceleratedEngine
 from metareplay.engines.cuda.batches import Batches, Problem, same_but_for_penalty, too_large
 from metareplay.engines.cuda.convnet import ConvNet
 from metareplay.engines.cuda.formation import Formation, Place, SideBySide
@@ -23,7 +23,7 @@ from metareplay.engines.cuda.graphs import Recorder, exclusive
 from metareplay.engines.cuda.lockstep import Lockstep, Terms, can_chain
 from metareplay.engines.cuda.rewrite import streamlined, streamlined_objective
 from metareplay.engines.cuda.trial import lockstep_obstacle, obstacle
-from metareplay.engines.engine import Engine, Gradients, Outcome
+from metareplay.engines.engine import Gradients, Outcome
 from metareplay.engines.objective import Objective, Supervised
 from metareplay.engines.torch_engine import FlatGradients, TorchEngine
 
@@ -31,7 +31,7 @@ _trying = threading.Lock()  # one trial at a time: its kernels may have to be co
 
 
 @final
-class CudaEngine(Engine):
+class CudaEngine(AcceleratedEngine):
     """Execute plans by graphs: the same rows in the same order, the same weights up to rounding.
 
     Batches of a length that has no graph yet are stepped through by the very same function that is captured, so that
@@ -48,11 +48,12 @@ class CudaEngine(Engine):
     """
 
     def __init__(self, plain: TorchEngine, recorder: Recorder, fewer_kernels: bool = True) -> None:
+        super().__init__(plain)
         self.place: Place | None = None
         self.weights = plain.weights
         self.reason: str | None = None  # why stepping had to take over
         self._fewer = fewer_kernels
-        self._plain, self._recorder = plain, recorder
+        self._recorder = recorder
         self._asked = False  # for gradients
         self._gradients: GroupGradients | None = None
         self._not_in_lockstep: str | None = None  # why a network that lockstep supports does not use it
@@ -181,22 +182,6 @@ class CudaEngine(Engine):
         """Predict by plain torch."""
         with self._lock:
             return self._plain.outputs(xs, tasks)
-
-    def healthy(self) -> bool:
-        """Return whether weights, statistics and moments are finite."""
-        return self._plain.healthy()
-
-    def remember(self) -> Callable[[], None]:
-        """Copy weights, buffers and moments."""
-        return self._plain.remember()
-
-    def state(self) -> dict[str, Tensor]:
-        """Return an optimizer's moments."""
-        return self._plain.state()
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Continue with saved moments."""
-        self._plain.restore(state)
 
 
 def _rewritten(given: Problem, fewer_kernels: bool) -> list[Problem]:

@@ -14,6 +14,7 @@ import metareplay as mr
 from metareplay._core.columns import Columns
 from metareplay._core.numba_private import source_stamp
 from metareplay._core.table import Table, TensorStorage
+from metareplay.engines.cpu import engine as cpu_engine
 from metareplay.engines.cpu import groups, layout, optimizer_steps, steps
 from metareplay.engines.cpu.layer_engine import LayerEngine
 from metareplay.engines.cpu.traced_engine import TracedEngine
@@ -313,10 +314,11 @@ def test_with_heads_pieces_of_any_size_and_a_loaded_learner_give_the_same_weight
     assert torch.equal(found[0], found[2])
 
 
+@pytest.mark.parametrize("factors", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("hidden", [(), (16,), (100, 30), (7, 130), (250,)], ids=str)
 def test_gem_with_more_memories_than_are_done_together(
-    dtype: torch.dtype, hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, hidden: tuple[int, ...], factors: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rings that are not full, that wrap around, of more than 64 slots, and a task that comes again."""
     generator = torch.Generator().manual_seed(0)
@@ -330,6 +332,7 @@ def test_gem_with_more_memories_than_are_done_together(
         return shares[-1]
 
     monkeypatch.setattr(gem, "project", watched)
+    monkeypatch.setattr(cpu_engine, "pays", lambda *_: factors)
     found = []
     for engine in ("torch", "cpu"):
         net = mr.networks.mlp(31, hidden, 3, seed=1).to(dtype)
@@ -373,12 +376,12 @@ def test_gem_goes_on_after_an_example_whose_loss_is_not_finite() -> None:
 def test_what_was_compiled_before_any_of_its_files_changed_is_not_used(tmp_path: Path) -> None:
     folder = Path(layout.__file__).parent
     stamps = {source_stamp(folder, layout.KERNEL_FILES)}
-    for name in ("simd.py", "layout.py", "steps.py", "groups.py", "optimizer_steps.py"):
+    for name in ("simd.py", "layout.py", "steps.py", "groups.py", "optimizer_steps.py", "factor_steps.py"):
         shutil.copytree(folder, tmp_path / name)
         with (tmp_path / name / name).open("a") as file:
             file.write("# changed")
         stamps.add(source_stamp(tmp_path / name, layout.KERNEL_FILES))
-    assert len(stamps) == 6
+    assert len(stamps) == 7
     functions: list[Any] = [steps.run_plan, groups.group_gradients, optimizer_steps.run_plan, layout.pack]
     for function in functions:
         assert function._cache._cache_file._source_stamp == layout.STAMP

@@ -24,7 +24,7 @@ from metareplay.engines.engine import Engine
 
 ENGINES: tuple[EngineName, ...] = ("torch", "cpu")
 TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-12}
-DTYPES = [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)]
+DTYPES = [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)]  # another compilation
 
 
 class Own(nn.Module):
