@@ -1,4 +1,4 @@
-"""What all engines that are faster than torch share: torch's engine stands behind them."""
+"""The base of the engines that are faster than torch's, on which they fall back."""
 
 from collections.abc import Callable
 from typing import final

@@ -34,7 +34,10 @@ class Outcome:
 
 
 class Gradients(ABC):
-    """Hold the gradients g_1, g_2, ... of some losses at the current weights; valid until the engine's next call."""
+    """Hold the gradients g_1, g_2, ... of some losses at the current weights; valid until the engine's next call.
+
+    They may be computed only when they are asked for.
+    """
 
     @abstractmethod
     def each(self) -> Tensor:

@@ -51,16 +51,18 @@ def records(place: str | Path) -> Rows:
     Returns:
         The table, in the order of the files' names.
     """
+    files = _files(Path(place))
     with _without_collecting_garbage():
-        return Rows(_rows(_files(Path(place))).values())
+        rows = _rows(files)
+    if not rows and not Path(place).is_dir():
+        raise MetareplayError(f"{place} holds no records: give a folder such as 'runs', or a file *.json or *.jsonl")
+    return Rows(rows.values())
 
 
 def _files(place: Path) -> list[str]:
     """Return the paths of all files that may hold records."""
-    if place.is_file() and place.suffix in (".json", ".jsonl"):
-        return [str(place)]
     if not place.is_dir():
-        raise MetareplayError(f"{place} holds no records: give a folder such as 'runs', or a file *.json or *.jsonl")
+        return [str(place)] if place.is_file() and place.suffix in (".json", ".jsonl") else []
     names = sorted(os.listdir(place))  # noqa: PTH208 (an entry per file would cost more than reading it)
     return [f"{place}/{name}" for name in names if not name.startswith(".") and name.endswith((".json", ".jsonl"))]
 

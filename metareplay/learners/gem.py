@@ -14,6 +14,7 @@ from metareplay._core.columns import Columns
 from metareplay._core.interrupts import let_through
 from metareplay._core.table import Table
 from metareplay.engines.engine import Outcome
+from metareplay.engines.torch_engine import few_threads
 from metareplay.learners.learner import Learner
 from metareplay.memories.memory import Memory
 from metareplay.memories.ring import Ring
@@ -76,7 +77,8 @@ class GEM(Learner):
         groups = [np.array([table.capacity]), *self.memory.groups(task)]
         gradients = self.chosen_engine.gradients(table, groups, self.objective, self.seen)
         products = gradients.products()
-        shares = project(products, self.strength)
+        with few_threads(self.weights):
+            shares = project(products, self.strength)
         if self.clip is not None:
             shares *= self.clip / max(self.clip, max(0.0, float(shares @ products.cpu() @ shares)) ** 0.5)
         gradients.descend(self.lr * shares)
@@ -133,7 +135,7 @@ def _dual(products: Reals, dots: Reals) -> Reals:
     there = norms > 0
     norms = norms[there]
     scaled = torch.from_numpy(products[there][:, there] / norms[:, np.newaxis] / norms)
-    values, vectors = (part.numpy() for part in torch.linalg.eigh(scaled))  # by torch, which keeps to its threads
+    values, vectors = (part.numpy() for part in torch.linalg.eigh(scaled))  # numpy's starts threads of its own
     kept = values > 1e-12 * len(values)
     roots, directions = np.sqrt(values[kept]), vectors[:, kept].T
     r = roots[:, np.newaxis] * directions

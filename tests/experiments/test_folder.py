@@ -79,6 +79,7 @@ def test_a_single_file_will_do(tmp_path: Path) -> None:
     assert len(mr.records(tmp_path / "more.jsonl")) == 2
     assert len(mr.records(tmp_path / f"{RECORD.name}.json")) == 1
     (tmp_path / "notes.txt").write_text("nothing")
-    for name in ("nowhere", "nowhere.jsonl", "notes.txt"):
+    (tmp_path / "table.json").write_text('{"rows": [1, 2]}')
+    for name in ("nowhere", "nowhere.jsonl", "notes.txt", "table.json"):
         with pytest.raises(mr.MetareplayError, match=rf"{name} holds no records: give a folder such as 'runs', or"):
             mr.records(tmp_path / name)

@@ -105,7 +105,7 @@ class CpuEngine(AcceleratedEngine):
             return self._kernel(chain).output(chain, x)
 
     def gradients(self, table: Table, groups: list[Ints], objective: Objective, example: int) -> Gradients:
-        """Make one pass over all the groups."""
+        """Return gradients by the kernel; of many small groups only what is asked for is computed."""
         with self._lock:
             rows = np.concatenate(groups)
             if not self._fits(table, objective, vectors=True) or not isinstance(objective, Supervised):
@@ -113,7 +113,7 @@ class CpuEngine(AcceleratedEngine):
             ends = np.cumsum([0, *(len(group) for group in groups)])
             chain, shares = self._chain(table, rows), shares_of(table, rows, ends, by_task=False)
             kernel, asked = self._kernel(chain), _Groups(chain, table, rows, shares, ends, objective)
-            if pays(len(rows), len(groups), chain.widths) and all(map(len, groups)):
+            if pays(len(rows), len(groups), chain.widths):
                 return _FactoredGradients(kernel, asked, self._lock)
             return _PackedGradients(kernel, asked, self._lock)
 
@@ -370,16 +370,20 @@ class _Kernel:
                 self.clear()
         return found.reshape(count, -1)
 
-    def factors(self, asked: "_Groups") -> Factors | None:
-        """Compute the inputs and deltas of all rows; None if a loss is not finite."""
+    def factors(self, asked: "_Groups") -> tuple[Factors, Tensor] | None:
+        """Compute the inputs and deltas of all rows, and the inner product of every pair of groups' gradients.
+
+        Returns:
+            None if a loss is not finite, or if that is not precise.
+        """
         self._pack(asked.table, asked.rows)
         self._make_turned(1 + -(-len(asked.rows) // self._packed.GROUP))
         if self._factors is None or len(self._factors) != len(asked.rows):
             self._factors = Factors(len(asked.rows), self._widths, self._group.inputs.shape[1], self._dtype)
         self._take_weights(asked.chain)
-        self._factors.take(asked.rows, asked.table.writes[asked.rows], self._table)
-        with compiling(self._ran):
-            finite = self._by_factors.find_factors(
+        with compiling(self._ran, False, False, True):
+            self._factors.take(asked.rows, asked.table.writes[asked.rows], self._table)
+            if not self._by_factors.find_factors(
                 self._net,
                 self._table,
                 asked.table.writes,
@@ -390,20 +394,20 @@ class _Kernel:
                 self._group,
                 self._factors.inputs,
                 self._factors.deltas,
-            )
-        if not finite:
-            self.clear()
-        return self._factors if finite else None
+            ):
+                self.clear()
+                return None
+            products = self._factors.products(self._net, asked.ends)
+        return None if products is None else (self._factors, products)
 
-    def products_by(self, factors: Factors, ends: Ints) -> Tensor:
-        """Compute the inner product of the gradients of every pair of groups."""
-        return factors.products(self._net, ends)
-
-    def descend_by(self, factors: Factors, rates: Any, chain: Chain) -> None:
+    def descend_by(self, factors: Factors, rates: NDArray[Any], chain: Chain) -> None:
         """Subtract the sum of the gradients of all rows at these rates from the module's weights."""
-        one, found = np.ones(1, self._dtype), self._make_found(1)
+        whole, found, rates = np.ones(1, self._dtype), self._make_found(1), rates.astype(self._dtype)
+        if not np.isfinite(rates).all():
+            self.module_weights.theta.fill_(torch.nan)
+            return
         self._by_factors.descend_by_factors(
-            self._net, rates.astype(self._dtype), self._turned, self._group, factors.inputs, factors.deltas, found, one
+            self._net, rates, self._turned, self._group, factors.inputs, factors.deltas, found, whole
         )
         self.give_weights(chain)
 
@@ -468,8 +472,8 @@ class _Kernel:
             self._labels, self._copied = np.zeros(len(table), np.int64), np.zeros(len(table), np.int64)
             self._values = np.zeros((len(table), self._widths[-1]), self._dtype)
         if table is not self._packed_from:
-            self._copied[:], self._turned.counts[:], self._packed_from = 0, 0, table
             self._factors = None
+            self._copied[:], self._turned.counts[:], self._packed_from = 0, 0, table
         stale = np.unique(rows[self._copied[rows] != table.writes[rows]])
         if len(stale):
             which = torch.from_numpy(stale)
@@ -553,38 +557,37 @@ class _FactoredGradients(Gradients):
 
     def __init__(self, kernel: _Kernel, asked: _Groups, lock: threading.RLock) -> None:
         self._kernel, self._asked, self._lock = kernel, asked, lock
-        self._packed: _PackedGradients | None = None
         self._factors: Factors | None = None
+        self._matrix: _PackedGradients | None = None
 
     def each(self) -> Tensor:
         """Return the gradients in the order of the module's parameters."""
-        return self._themselves().each()
+        return self._as_matrix().each()
 
     def products(self) -> Tensor:
-        """Return G G', computed from the gradients themselves where float32 does not have the range."""
+        """Return G G', computed from the gradients themselves where factors are not precise."""
         with self._lock:
-            self._factors = self._kernel.factors(self._asked)
-            if self._factors is not None:
-                products = self._kernel.products_by(self._factors, self._asked.ends)
-                if in_range(products):
-                    return products
-                self._factors = None
-            return self._themselves().products()
+            found = self._kernel.factors(self._asked) if self._matrix is None else None
+            if found is None:
+                return self._as_matrix().products()
+            self._factors, products = found
+            return products
 
     def descend(self, rates: Tensor) -> None:
         """Take the step theta <- theta - G' rates."""
         with self._lock:
-            if self._factors is None or not torch.isfinite(rates).all():
-                self._themselves().descend(rates)
-                return
-            by_row = np.repeat(rates.numpy(), np.diff(self._asked.ends))
-            self._kernel.descend_by(self._factors, by_row, self._asked.chain)
+            if self._factors is None:
+                self._as_matrix().descend(rates)
+            else:
+                by_row = np.repeat(rates.numpy(), np.diff(self._asked.ends))
+                self._kernel.descend_by(self._factors, by_row, self._asked.chain)
 
-    def _themselves(self) -> _PackedGradients:
+    def _as_matrix(self) -> _PackedGradients:
+        """Compute the gradients, which takes the place of the factors."""
         with self._lock:
-            if self._packed is None:
-                self._packed = _PackedGradients(self._kernel, self._asked, self._lock)
-            return self._packed
+            if self._matrix is None:
+                self._factors, self._matrix = None, _PackedGradients(self._kernel, self._asked, self._lock)
+            return self._matrix
 
 
 def _arrays(chain: Chain) -> list[tuple[Any, Any]]:

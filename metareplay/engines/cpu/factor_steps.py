@@ -20,6 +20,8 @@ from metareplay.engines.cpu.groups import (
 from metareplay.engines.cpu.layout import GROUP, Array, Group, Index, Net, SparseRows, Targets, Turned, compiled
 from metareplay.engines.cpu.simd import EIGHT, LANES, has_many_registers
 
+CANCELLED = 0.01  # part of its terms' sizes that must be left of a squared norm, so that it has five digits in float32
+
 
 @compiled
 def find_factors(
@@ -36,7 +38,7 @@ def find_factors(
 ) -> bool:
     """Compute the inputs and deltas of rows in all layers; return whether every loss was finite.
 
-    The first row is in a block of its own, because it is another one at every call.
+    The first row is in a block of its own, because it changes at every call.
 
     Args:
         net: The weights.
@@ -51,7 +53,7 @@ def find_factors(
         deltas: (L, widest, rows) where each layer's deltas go.
     """
     transpose_weights(net, group)
-    start, b = np.int64(0), np.int64(0)
+    start, b = 0, 0
     while start < len(rows):
         some = rows[start : 1 if start == 0 else start + GROUP]
         if not is_turned(turned, b, some, writes):
@@ -59,8 +61,8 @@ def find_factors(
         if not differentiate_group(net, targets, turned, b, shares[start:], group):
             return False
         for layer in range(len(net.widths)):
-            for i in range(len(some)):
-                for j in range(inputs.shape[1]):
+            for j in range(inputs.shape[1]):
+                for i in range(len(some)):
                     inputs[layer, j, start + i] = group.inputs[layer * GROUP + i, j]
                     deltas[layer, j, start + i] = group.deltas[layer * GROUP + i, j]
         start += len(some)
@@ -75,8 +77,8 @@ def update_first(table: SparseRows, rows: Array, changed: Array, dense: Array, p
     Args:
         table: The inputs of the table's rows.
         rows: The rows.
-        changed: The numbers of those that are not the same as before, in order.
-        dense: (rows, width + 1) the inputs, of which those that have changed are set.
+        changed: The positions of the rows that have changed, in ascending order.
+        dense: (rows, width + 1) the inputs, of which those of changed rows are overwritten.
         products: (rows, rows) the inner products.
     """
     for i in changed:
@@ -101,12 +103,14 @@ def products_of_groups(
     inputs: Array,
     deltas: Array,
     ends: Array,
-    one: Array,
-    other: Array,
+    of_deltas: Array,
+    of_inputs: Array,
     total: Array,
     products: Array,
-) -> None:
-    """Compute the inner product of the gradients of every pair of groups.
+) -> bool:
+    """Compute the inner product of the gradients of every pair of groups; return whether they are precise.
+
+    They are not where the gradients of a group almost cancel each other.
 
     Args:
         net: The weights.
@@ -114,28 +118,33 @@ def products_of_groups(
         inputs: Each layer's inputs.
         deltas: Each layer's deltas.
         ends: Where groups begin and end in the rows.
-        one: (rows rounded up to 2 LANES, likewise) room.
-        other: Likewise.
-        total: Likewise.
+        of_deltas: (rows rounded up to 2 LANES, likewise) room for the inner products of a layer's deltas.
+        of_inputs: Likewise, of its inputs.
+        total: Likewise, of whole gradients.
         products: (groups, groups) where the inner products go, in float64.
     """
     count = ends[-1]
     for layer in range(len(net.widths)):
-        inner_products(one, deltas[layer], net.outputs[layer], count)
+        inner_products(of_deltas, deltas[layer], net.outputs[layer], count)
         if layer > 0:
-            inner_products(other, inputs[layer], net.inputs[layer] + 1, count)
+            inner_products(of_inputs, inputs[layer], net.inputs[layer] + 1, count)
         for i in range(count):
             for j in range(i, count):
-                factor = one[i, j] * (other[i, j] if layer > 0 else first[i, j])
-                total[i, j] = factor if layer == 0 else total[i, j] + factor
+                found = of_deltas[i, j] * (of_inputs[i, j] if layer > 0 else first[i, j])
+                total[i, j] = found if layer == 0 else total[i, j] + found
+    precise = True
     for g in range(len(ends) - 1):
         for h in range(g, len(ends) - 1):
-            found = np.float64(0)
+            product, size = np.float64(0), np.float64(0)
             for i in range(ends[g], ends[g + 1]):
                 for j in range(ends[h], ends[h + 1]):
-                    found += total[min(i, j), max(i, j)]
-            products[g, h] = found
-            products[h, g] = found
+                    product += total[min(i, j), max(i, j)]
+                    size += abs(total[min(i, j), max(i, j)])
+            products[g, h] = product
+            products[h, g] = product
+            if h == g and product < CANCELLED * size:
+                precise = False
+    return precise
 
 
 @compiled
@@ -153,7 +162,7 @@ def inner_products(out: Array, vectors: Array, width: Index, count: Index) -> No
 
 @compiled
 def descend_by_factors(
-    net: Net, rates: Array, turned: Turned, group: Group, inputs: Array, deltas: Array, found: Array, one: Array
+    net: Net, rates: Array, turned: Turned, group: Group, inputs: Array, deltas: Array, found: Array, whole: Array
 ) -> None:
     """Set W <- W - sum_i rates[i] g_i for the gradients g_i of all rows, from what `find_factors` found.
 
@@ -165,16 +174,17 @@ def descend_by_factors(
         inputs: Each layer's inputs.
         deltas: Each layer's deltas.
         found: Room for one gradient, laid out as the net's rows.
-        one: (1,) the number 1.
+        whole: (1,) the number 1.
     """
-    start, b = np.int64(0), np.int64(0)
+    start, b = 0, 0
     while start < len(rates):
+        end = 1 if start == 0 else min(start + GROUP, len(rates))
         for layer in range(len(net.widths)):
-            for i in range(turned.counts[b]):
-                for j in range(inputs.shape[1]):
+            for j in range(inputs.shape[1]):
+                for i in range(end - start):
                     group.inputs[layer * GROUP + i, j] = inputs[layer, j, start + i]
                     group.deltas[layer * GROUP + i, j] = rates[start + i] * deltas[layer, j, start + i]
         add_gradient(net, turned, b, group, found, np.int64(0), start == 0)
-        start += turned.counts[b]
+        start = end
         b += 1
-    descend(net, found.reshape((1, -1)), one)
+    descend(net, found.reshape((1, -1)), whole)

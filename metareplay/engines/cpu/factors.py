@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from metareplay._core.draws import Ints
+from metareplay.engines.torch_engine import in_range
 
-MULTIPLE = 32  # of rows for which there is room: two vectors of `simd.LANES` numbers
+MOST = 2048  # rows; four numbers are kept for each pair of them
 
 
 def pays(rows: int, groups: int, widths: tuple[int, ...]) -> bool:
@@ -21,7 +22,9 @@ def pays(rows: int, groups: int, widths: tuple[int, ...]) -> bool:
         widths: Inputs, hidden widths and outputs of the net.
     """
     weights = sum((inputs + 1) * outputs for inputs, outputs in pairwise(widths))
-    return 2 * rows**2 * sum(widths[1:]) < groups * (groups + 8) * weights
+    by_factors = 2 * rows**2 * sum(widths[1:])  # inner products of inputs and deltas, half of all pairs
+    by_gradients = groups * (groups + 8) * weights  # likewise of gradients; and these are written and read
+    return rows <= MOST and by_factors < by_gradients
 
 
 @final
@@ -40,10 +43,10 @@ class Factors:
     """
 
     def __init__(self, rows: int, widths: tuple[int, ...], columns: int, dtype: Any) -> None:
-        from metareplay.engines.cpu import factor_steps, layout  # here, because numba takes long to import
+        from metareplay.engines.cpu import factor_steps, layout, simd  # here, because numba takes long to import
 
         self._code = factor_steps
-        self._count, room = rows, -(-rows // MULTIPLE) * MULTIPLE
+        self._count, room = rows, -(-rows // (2 * simd.LANES)) * 2 * simd.LANES
         self.inputs = layout.aligned((len(widths) - 1, columns, room), dtype)
         self.deltas = layout.aligned((len(widths) - 1, columns, room), dtype)
         self._first = np.zeros((rows, widths[0] + 1), dtype)  # the inputs of the first layer, with a 1 after them
@@ -64,19 +67,21 @@ class Factors:
             table: All rows as `SparseRows`.
         """
         changed = np.flatnonzero((self._rows != rows) | (self._writes != writes))
+        self._rows[changed] = -1  # as long as this is not done
         self._code.update_first(table, rows, changed, self._first, self._first_products)
         self._rows[changed], self._writes[changed] = rows[changed], writes[changed]
 
-    def products(self, net: Any, ends: Ints) -> Tensor:
-        """Compute the inner product of the gradients of every pair of groups, in float64; some may not be finite.
+    def products(self, net: Any, ends: Ints) -> Tensor | None:
+        """Compute the inner product of the gradients of every pair of groups, in float64; None if that is not precise.
 
         Args:
             net: The weights.
             ends: Group g has the rows from ends[g] to ends[g + 1].
         """
         products = np.empty((len(ends) - 1, len(ends) - 1))
-        one, other, total = self._rooms
-        self._code.products_of_groups(
-            net, self._first_products, self.inputs, self.deltas, ends, one, other, total, products
+        of_deltas, of_inputs, total = self._rooms
+        precise = self._code.products_of_groups(
+            net, self._first_products, self.inputs, self.deltas, ends, of_deltas, of_inputs, total, products
         )
-        return torch.from_numpy(products)
+        found = torch.from_numpy(products)
+        return found if precise and in_range(found) else None

@@ -1,6 +1,7 @@
 """Inner products and steps from the inputs and deltas of rows, without their gradients."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from torch import Tensor
 
 import metareplay as mr
 from metareplay.engines.cpu import engine as cpu_engine
+from metareplay.engines.cpu import layout
 from metareplay.engines.cpu.engine import CpuEngine
-from metareplay.engines.cpu.factors import pays
+from metareplay.engines.cpu.factors import Factors, pays
 from metareplay.engines.engine import Gradients
 
 TASKS, EACH = 30, 12
@@ -83,13 +85,14 @@ def test_gradients_themselves_are_there_for_those_who_ask(monkeypatch: pytest.Mo
     packed = gradients(learner, groups)
     each, products = packed.each().clone(), packed.products().clone()
     monkeypatch.setattr(cpu_engine, "pays", lambda *_: True)
-    factored = gradients(learner, groups)
-    torch.testing.assert_close(factored.products(), products, rtol=1e-12, atol=1e-14)
-    assert torch.equal(factored.each(), each)
-    before = learner.weights.theta.clone()
-    rates = torch.tensor([0.1, 0.0, 0.3], dtype=torch.float64)
-    factored.descend(rates)
-    torch.testing.assert_close(learner.weights.theta, before - rates @ each, rtol=0, atol=1e-14)
+    before, rates = learner.weights.theta.clone(), torch.tensor([0.1, 0.0, 0.3], dtype=torch.float64)
+    for asked in (False, True):
+        learner.weights.theta.copy_(before)
+        factored = gradients(learner, groups)
+        torch.testing.assert_close(factored.products(), products, rtol=1e-12, atol=1e-14)
+        assert not asked or torch.equal(factored.each(), each)
+        factored.descend(rates)
+        torch.testing.assert_close(learner.weights.theta, before - rates @ each, rtol=0, atol=1e-14)
 
 
 def test_products_beyond_float32_are_those_of_the_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,3 +119,39 @@ def test_a_loss_that_is_not_finite_is_undone() -> None:
     for one in (learner, spared):
         one.observe_many(xs[100:], ys[100:], tasks[100:])
     assert torch.equal(learner.weights.theta, spared.weights.theta)
+
+
+def test_gradients_that_cancel_each_other_have_precise_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same input with every label: what is left of the sum of its gradients has no digits in common with them."""
+    monkeypatch.setattr(cpu_engine, "pays", lambda *_: True)
+    learner = gem("cpu", torch.float32)
+    xs = stream(torch.float32)[0][:1].repeat(6, 1)
+    learner.observe_many(xs, torch.arange(6) % 3, torch.arange(6) // 3)
+    with torch.no_grad():
+        learner.model[-1].weight.mul_(1e-4)  # type: ignore[index]
+        learner.model[-1].bias.zero_()  # type: ignore[index]
+    found = gradients(learner, [[0, 1, 2], [0]])
+    expected = found.each().double()
+    torch.testing.assert_close(found.products(), expected @ expected.T, rtol=1e-4, atol=0)
+
+
+def test_an_update_that_was_interrupted_is_made_again() -> None:
+    table = layout.sparse_rows(6, 5, np.float32)
+    layout.pack(table, np.random.default_rng(0).random((6, 5), np.float32), np.arange(6))
+    writes = np.ones(6, np.int64)
+    factors, fresh = (Factors(3, (5, 4), 16, np.float32) for _ in range(2))
+    first, second = np.array([0, 1, 2]), np.array([3, 4, 5])
+    for one in (factors, fresh):
+        one.take(first, writes[first], table)
+    whole = factors._code.update_first
+
+    def interrupted(*arguments: object) -> None:
+        whole(*arguments)
+        raise KeyboardInterrupt
+
+    factors._code = SimpleNamespace(update_first=interrupted)  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        factors.take(second, writes[second], table)
+    factors._code = fresh._code
+    factors.take(first, writes[first], table)
+    assert np.array_equal(np.triu(factors._first_products), np.triu(fresh._first_products))
