@@ -27,9 +27,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_there_is_a_search_for_each_setting(script: Any) -> None:
-    searches = list(script.searches())
+    searches = script.searches()
     expected = [(name, stream, size) for name, at in SEARCHED.items() for stream, of in at.items() for size in of]
-    assert [(one.name, one.stream, one.memory) for one in searches] == expected
+    assert sorted((one.name, one.stream, one.memory) for one in searches) == sorted(expected)
     assert {one.arguments[0] for one in searches} <= LEARNERS_BY_NAME.keys()
 
 
@@ -39,6 +39,8 @@ def test_a_miniature(script: Any, tmp_path: Path) -> None:
     found = script.Search("er-tasks-ring", "rotations", 200).run(tmp_path, small + records)
     assert found["settings"].keys() == {"lr", "k"}
     assert found["settings"]["k"] in (2, 3)
+    (packed,) = tmp_path.glob(f"*/{script.RECORDS}")
+    assert len(packed.read_text().splitlines()) == 5  # four settings, and the chosen one with all examples
     page = script.markdown([found])
     assert f"| er-tasks-ring | rotations | 200 | lr {found['settings']['lr']}, k {found['settings']['k']} |" in page
     assert "metareplay sweep er-tasks rotations --memory 200 --memory-kind ring --lr 0.003,0.01,0.03,0.1" in page
