@@ -57,8 +57,10 @@ def paper(
     With --on fleet, a GPU runs what a fleet can take, and this machine's cores run the rest.
     """
     if listed or not names:
-        for name, title in titles().items():
-            shown.print(f"{name:31} {title}", highlight=False, soft_wrap=True)
+        every = titles()
+        widest = max(map(len, every))
+        for name, title in every.items():
+            shown.print(f"{name:{widest}} {title}", highlight=False, soft_wrap=True)
         return
     if on == "fleet" and fresh:
         raise MetareplayError("--fresh and --on fleet: use one of them, or an empty folder for --records")

@@ -99,6 +99,17 @@ def _compared(game: str, observation: Observed, order: Order) -> GameFigure:
     )
 
 
+def _other_reading(observation: Observed, order: Order) -> GameFigure:
+    """Return the agents on Catcher with the pellet speeds of a screen of 640 pixels, the other reading of the paper."""
+    figure = _compared("catcher", observation, order)
+    return replace(
+        figure,
+        name=_name("figure-catcher-640", observation, order),
+        title=f"Catcher on a screen of 640 pixels from {_seen(observation)}, {order} order",
+        arms={name: replace(arm, game_options={"screen": 640}) for name, arm in figure.arms.items()},
+    )
+
+
 def _first_task(observation: Observed) -> GameFigure:
     """Return the agents of both games, with the first task alone."""
     figures = {_long(game): _compared(game, observation, "published") for game in CAPS}
@@ -158,6 +169,7 @@ def _all_figures() -> list[GameFigure]:
     orders: tuple[Order, Order] = ("published", "reversed")
     for observation, game, order in product(seen, CAPS, orders):
         found.append(_compared(game, observation, order))
+    found += [_other_reading(observation, order) for observation, order in product(seen, orders)]
     found += [_first_task(observation) for observation in seen]
     for game in CAPS:
         found += [_single(game, "state", 25_000, 3, tasks), _single(game, "state", 150_000, 3, tasks)]

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from metareplay.environments import CATCHER_SPEEDS, CATCHER_SPEEDS_640
 from metareplay.paper.games import ADAM, LEARNERS, RATES, SEARCHED, game_figures
 from metareplay.paper.reproduce import chosen, titles
 from metareplay.rl.settings import PUBLISHED
@@ -15,7 +16,7 @@ COMPARED = [name for name in FIGURES if name.startswith(("figure-catcher", "figu
 def test_every_game_observation_and_order_has_a_figure() -> None:
     assert set(COMPARED) == {
         f"figure-{game}{seen}{order}"
-        for game in ("catcher", "flappy")
+        for game in ("catcher", "catcher-640", "flappy")
         for seen in ("", "-states")
         for order in ("", "-reversed")
     }
@@ -37,6 +38,8 @@ def test_agents_are_compared_in_the_same_world(name: str) -> None:
     ((game, seen, order, frames, episodes, _, memory),) = worlds
     assert (frames, memory) == (25_000, 50_000)
     assert (order == "reversed") == name.endswith("-reversed")
+    speeds = {arm.values for arm in arms.values() if game == "catcher"}
+    assert speeds == ({CATCHER_SPEEDS_640 if "-640" in name else CATCHER_SPEEDS} if game == "catcher" else set())
     assert (seen == "state") == ("-states" in name)
     assert len(figure.seeds) == (3 if (game, seen) == ("flappy-bird", "pixels") else 5)
     assert episodes == (3 if (game, seen) == ("flappy-bird", "pixels") else 10)
