@@ -254,6 +254,19 @@ class Following:
                 _warn(type(one).__name__, self._label, error)
 
 
+def done(work: BaseRun[Made], follow: object) -> Made:
+    """Do a run from its first step to its last and return its record.
+
+    Args:
+        work: The run.
+        follow: A list of followers that a user has given.
+    """
+    with Following(work, followers_in(follow)) as following:
+        for step in work.steps():
+            following.step(step)
+        return following.end(work.record())
+
+
 def _warn(name: str, label: str, error: Exception) -> None:
     """Say in one line that a follower is left out, and why."""
     logger.warning(

@@ -15,7 +15,7 @@ from metareplay._core.files import exists
 from metareplay._core.interrupts import HeldBack
 from metareplay.errors import InputError
 from metareplay.experiments.base import BaseRun, Curves, Progress
-from metareplay.experiments.following import Follower, Following, followers_in
+from metareplay.experiments.following import Follower, done
 from metareplay.experiments.identity import Identity, describe
 from metareplay.experiments.prequential_record import Prequential, PrequentialRecord
 from metareplay.experiments.record import fingerprint, now, versions_with
@@ -63,10 +63,7 @@ def prequential(
     work = PrequentialRun(
         learner, stream, every=every, window=window, fading=fading, block=block, checkpoint=checkpoint
     )
-    with Following(work, followers_in(follow)) as following:
-        for step in work.steps():
-            following.step(step)
-        return following.end(work.record())
+    return done(work, follow)
 
 
 @final
