@@ -12,16 +12,9 @@ import numpy as np
 from metareplay._core.files import write_atomically
 from metareplay.data.character_files import joined, read_npz, read_zip, write_npz
 from metareplay.data.characters import Characters
-from metareplay.data.download import (
-    OMNIGLOT,
-    Source,
-    cache_folder,
-    complete,
-    disk,
-    fetch,
-    folders,
-    verified,
-)
+from metareplay.data.dataset_files import cache_folder, complete, disk, folders, verified
+from metareplay.data.download import fetch
+from metareplay.data.sources import OMNIGLOT, Source
 from metareplay.errors import DataError, MetareplayError
 
 OMNIGLOT_NPZ = Source(  # all of Omniglot in one file

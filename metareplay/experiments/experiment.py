@@ -24,7 +24,7 @@ from metareplay.experiments.names import (
 )
 from metareplay.experiments.record import Record
 from metareplay.learners import Learner
-from metareplay.learners.predictor import checked, option_types
+from metareplay.learners.option_types import checked, option_types
 from metareplay.learners.table_learner import plain_settings
 from metareplay.memories import Memory
 from metareplay.memories.memory import check_capacity

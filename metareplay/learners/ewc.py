@@ -18,7 +18,7 @@ from metareplay.engines.engine import Outcome
 from metareplay.engines.objective import QuadraticPenalty, Supervised
 from metareplay.errors import NonFiniteError
 from metareplay.learners.learner import Learner
-from metareplay.learners.predictor import default_loss
+from metareplay.learners.losses import default_loss
 from metareplay.learners.table_learner import PIECE, added_option
 
 

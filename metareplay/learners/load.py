@@ -15,7 +15,7 @@ from metareplay.learners.heads import other_head
 from metareplay.learners.input_checks import one_line
 from metareplay.learners.kinds import LEARNERS, Q_LEARNERS
 from metareplay.learners.learner import Learner
-from metareplay.learners.predictor import named_loss
+from metareplay.learners.losses import named_loss
 from metareplay.learners.table_learner import SOURCE, TableLearner
 from metareplay.memories import MEMORIES, DiskReservoir, Memory
 

@@ -27,7 +27,8 @@ from metareplay.errors import InputError, MetareplayError, NonFiniteError
 from metareplay.learners import checkpoint
 from metareplay.learners.adopting import adopt, adopted
 from metareplay.learners.input_checks import one_line
-from metareplay.learners.predictor import Predictor, loss_name
+from metareplay.learners.losses import loss_name
+from metareplay.learners.predictor import Predictor
 from metareplay.learners.staging import Staging
 from metareplay.memories.memory import Memory
 
