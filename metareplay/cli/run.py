@@ -164,7 +164,7 @@ def run(
         bool, typer.Option("--prequential", help="Predict every example before it is learned; test sets are not used.")
     ] = False,
     every: Annotated[
-        int | None, typer.Option(help="With --prequential: note scores after so many examples; default: 1000.")
+        int | None, typer.Option(help="With --prequential: examples between two notes of the scores; default: 1000.")
     ] = None,
     records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has a record or was interrupted.")] = False,

@@ -52,7 +52,7 @@ def run_game(
         int | None,
         typer.Option(help="Catcher's own screen: 64, or 640 for the other reading of the paper; default: 64."),
     ] = None,
-    every: Annotated[int, typer.Option(help="Evaluate all tasks after every so many frames.")] = 5000,
+    every: Annotated[int, typer.Option(help="Frames between two evaluations of all tasks.")] = 5000,
     episodes: Annotated[
         int | None,
         typer.Option(help="Episodes per task in an evaluation; default: 10, or 3 for flappy-bird in pictures."),

@@ -27,9 +27,10 @@ class DQNMER(QLearner):
         theta <- theta_A + gamma (theta - theta_A)
         every target_every frames: Q' <- Q
 
-    The defaults of lr, beta, gamma, s, k and the size of the memory are the paper's. Ours are the discount, epsilon,
-    that nothing is learned in the first `warmup` frames, and that Q' is renewed every so many frames: Algorithm 8
-    renews it every E_Q episodes, but does not say how large E_Q is, and a player who never loses never ends an episode.
+    The defaults of lr, beta, gamma, s, k and the size of the memory are the paper's. The discount, epsilon, the
+    `warmup` frames in which nothing is learned, and the renewal of Q' after a fixed number of frames are ours.
+    Algorithm 8 renews Q' every E_Q episodes, but does not say how large E_Q is, and a player who never loses never ends
+    an episode.
 
     Args:
         model: The Q-network: any torch module that gives one value per action.

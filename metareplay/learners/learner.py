@@ -196,7 +196,7 @@ class Learner(TableLearner):
 
     @final
     def _grow(self, size: int) -> None:
-        """Give the head that grows so many outputs, unless it has them."""
+        """Give the head that grows this many outputs, unless it has them."""
         if self._head is not None and size > self._head.out_features:
             with torch.inference_mode(False), self.reshaping():
                 resize(self._head, size)

@@ -408,7 +408,7 @@ def test_the_model_learns_on_after_loading(tmp_path: Path) -> None:
 
 
 class FullDisk(io.RawIOBase):
-    """Takes so many bytes and then no more."""
+    """Takes this many bytes and then no more."""
 
     def __init__(self, path: Path, room: int) -> None:
         self.file, self.room = io.FileIO(path, "wb"), room

@@ -232,7 +232,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
 
 
 def killed(experiment: GameExperiment, path: Path, after: int) -> bool:
-    """Start or continue a run and forget it after so many steps; return whether it had ended before."""
+    """Start or continue a run and forget it after this many steps; return whether it had ended before."""
     return all(step != after for step, _ in enumerate(experiment.start(path).steps(), 1))
 
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from metareplay.rl.arcade.team import Batches
 
-SPARE = 1.05  # room for so many pictures per frame: every episode begins with one more
-MORE = 64  # and for so many besides
+SPARE = 1.05  # pictures per frame that there is room for: every episode begins with one more
+MORE = 64  # pictures that there is room for besides
 
 
 @final
@@ -37,7 +37,7 @@ class Screens:
         self._each = torch.arange(runs, device=device)[:, None]
 
     def has_room(self, pictures: int) -> bool:
-        """Return whether so many pictures, and one that nobody looks at, have room.
+        """Return whether there is room for this many pictures, and for one that nobody looks at.
 
         Args:
             pictures: How many.
