@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metareplay.rl.arcade.team import Batches
+from metareplay.rl.arcade.team import TransitionBatches
 
 SPARE = 1.05  # pictures per frame that there is room for: every episode begins with one more
 MORE = 64  # pictures that there is room for besides
@@ -82,14 +82,14 @@ class Screens:
         """
         return self._pictures[self._each, now][:, None]
 
-    def batches(self, rows: Tensor) -> Batches:
+    def batches(self, rows: Tensor) -> TransitionBatches:
         """Return transitions of every agent.
 
         Args:
             rows: The numbers of their frames, of shape (agents, rows).
         """
         pictures = self._pictures[self._each[:, :, None], self._stacks[self._each, rows]]
-        return Batches(
+        return TransitionBatches(
             pictures, self._actions.gather(1, rows), self._rewards.gather(1, rows), self._ends.gather(1, rows)
         )
 
