@@ -1,7 +1,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from metareplay import cli
 os.environ["TRITON_INTERPRET"] = "1"  # kernels for GPUs, where they are tested at all, run on the CPU
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; tests send Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
+torch.set_num_threads(1)  # tests run side by side, one per core
 settings.register_profile("metareplay", deadline=None, derandomize=True, print_blob=True, max_examples=6)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=200)  # make test-all
 settings.load_profile("metareplay")
@@ -43,11 +44,10 @@ def small_data() -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
+def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
     """`metareplay` with these words after it, in an empty folder, with small images instead of MNIST and Omniglot."""
     instead_of_data(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    threads = torch.get_num_threads()
 
     def called(*words: str) -> Answer:
         monkeypatch.setattr(sys, "argv", ["metareplay", *words])
@@ -57,5 +57,4 @@ def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capture
         assert isinstance(stopped.value.code, int)
         return Answer(stopped.value.code, printed.out, printed.err)
 
-    yield called
-    torch.set_num_threads(threads)
+    return called

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from small_games import KINDS, Walk, one_thread, result, save_always, small_game, small_pixels, walker
+from small_games import KINDS, Walk, result, save_always, small_game, small_pixels, walker
 
 import metareplay as mr
 from metareplay.environments import CATCHER_SPEEDS, CatcherEnv, Schedule, ScheduledEnv
@@ -18,13 +18,6 @@ from metareplay.errors import InputError, MetareplayError
 from metareplay.rl import Evaluation, GameExperiment, GameRecord, Training, evaluation, playing, training
 from metareplay.rl.playing import Compiled, FrameByFrame
 from metareplay.runners import Threads, threads
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
-
 
 # Any environment
 
