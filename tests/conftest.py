@@ -3,6 +3,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 
 import metareplay as mr
 from metareplay import cli
+from metareplay.experiments import Experiment
+from metareplay.runners import carry_out, threads
 
 os.environ["TRITON_INTERPRET"] = "1"  # kernels for GPUs, where they are tested at all, run on the CPU
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; tests send Ctrl-C
@@ -58,3 +61,16 @@ def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capture
         return Answer(stopped.value.code, printed.out, printed.err)
 
     return called
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
+    """The experiments that threads carried out, in the order they were begun."""
+    begun: list[Experiment] = []
+
+    def noted(experiment: Experiment, *rest: Any, **options: Any) -> mr.Record:
+        begun.append(experiment)
+        return carry_out(experiment, *rest, **options)
+
+    monkeypatch.setattr(threads, "carry_out", noted)
+    return begun
