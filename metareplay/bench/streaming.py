@@ -84,7 +84,7 @@ class Setting:
 
 @final
 class OwnClass(nn.Module):
-    """Have a forward pass of one's own, as most people's models do."""
+    """Have a forward pass written by hand, as most people's models do."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -233,7 +233,7 @@ class PrequentialRun(BaseRun[PrequentialRecord]):
                     self.learner.observe(block.xs[0], block.ys[0], block.task)
                 else:
                     self.learner.observe_many(block.xs, block.ys, block.task)
-            finally:  # what was learned is scored, also if Ctrl-C or an error came in between
+            finally:  # what was learned is scored, even if Ctrl-C or an error came in between
                 for one in predicted[: self.learner.seen - seen]:
                     self.scores.add(*one)
             if self.scores.count % self.scored.every == 0:

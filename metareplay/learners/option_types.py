@@ -12,7 +12,7 @@ MAYBE = float | None
 
 
 def option_types(kind: Any) -> Mapping[str, Any]:
-    """Return the type of each option of a class, also where annotations are written as text.
+    """Return the type of each option of a class, even where annotations are written as text.
 
     Args:
         kind: A dataclass.
