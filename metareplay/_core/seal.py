@@ -40,7 +40,7 @@ class SealingWriter:
         return self._file.write(content)
 
     def flush(self) -> None:
-        """Do nothing: the file is flushed by who opened it."""
+        """Do nothing: whoever opened the file flushes it."""
 
     def seal(self) -> None:
         """Write the hash in place of the comment's zeros, after the archive was closed."""

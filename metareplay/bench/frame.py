@@ -59,7 +59,7 @@ QUICK: Final = Effort(rounds=2, seconds=0.1, quick=True)
 
 
 class Setting(Protocol):
-    """Have what every subject's setting has: a name, the result that we promise and the one that we aim at, if any."""
+    """Describe what all settings have: a name, the result that we promise and the one that we aim at, if any."""
 
     @property
     def name(self) -> str:

@@ -144,7 +144,7 @@ def _sha256(characters: Characters) -> str:
 
 
 def _check(found: Characters, alphabets: Mapping[str, int], folder: Path) -> None:
-    """Refuse data in which an alphabet, a character or a drawing is missing or too many."""
+    """Refuse data with too few or too many alphabets, characters or drawings."""
     for wrong in _faults(found, alphabets):
         raise DataError(
             f"{folder}: {wrong}; delete the files of {found.name} there and run `metareplay data fetch {found.name}`"
@@ -152,7 +152,7 @@ def _check(found: Characters, alphabets: Mapping[str, int], folder: Path) -> Non
 
 
 def _faults(found: Characters, alphabets: Mapping[str, int]) -> Iterator[str]:
-    """Yield what distinguishes data from what they should be."""
+    """Yield how the data differ from what they should be."""
     sizes = dict(zip(found.alphabet_names, found.sizes, strict=True))
     for alphabet, size in alphabets.items():
         if alphabet not in sizes:

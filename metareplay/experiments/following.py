@@ -1,4 +1,4 @@
-"""Following runs: whoever wants to know how a run is going implements `Follower` and is told while it learns."""
+"""Following runs: a `Follower` is told how a run is going while it learns."""
 
 import logging
 import time

@@ -118,7 +118,7 @@ class Learner(TableLearner):
 
     @final
     def observe_many(self, xs: Any, ys: Any, task: Tasks = None) -> None:
-        """Learn from many examples, in order: the very same weights as a loop over `observe`.
+        """Learn from many examples, in order, with the same weights as a loop over `observe`.
 
         Bad input raises InputError before anything is learned. An example whose loss is not finite is undone and named
         by a NonFiniteError; those before it stay learned, and those after it are not used. Ctrl-C comes between two

@@ -41,7 +41,7 @@ PIECE = 256  # examples to learn at a time, at most; any number gives the same w
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TableLearner(Predictor):
-    """Learn from the rows of a table, and be saved and continued. How examples come in is for subclasses to say.
+    """Learn from the rows of a table, and be saved and continued. Subclasses say how examples come in.
 
     Args:
         model: Any torch module; it always holds the current weights.

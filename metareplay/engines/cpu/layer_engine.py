@@ -157,7 +157,7 @@ class _LayerKernel:
         self._penalty: tuple[QuadraticPenalty | None, Any] = (None, None)  # the last penalty, and its rows
 
     def _make_net(self) -> Any:
-        """Make the kernel's net: trained weights lie where torch's flat vector has them, frozen ones behind."""
+        """Make the kernel's net: trained weights lie where torch's flat vector has them, frozen ones after them."""
         theta, lanes, layers = self._weights.theta, self._lanes, self._layers.each
         trained, places = -(-theta.numel() // lanes) * lanes, dict[int, int]()
         for layer in layers:

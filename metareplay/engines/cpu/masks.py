@@ -1,4 +1,4 @@
-"""Dropout's masks, drawn before anything is computed: the very draws that torch makes in its forward passes."""
+"""Dropout's masks, drawn before anything is computed: the same draws that torch makes in its forward passes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
