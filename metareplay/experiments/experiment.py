@@ -186,7 +186,7 @@ class Experiment(BaseExperiment[Record]):
         if _has_memory(kind):
             return {**self.options, "memory": self._memory(kind, tasks)}
         if self.memory_kind is not None:
-            raise InputError(f"{self.learner} has no memory: leave the kind of memory out")
+            raise InputError(f"{self.learner} has no memory: leave memory_kind out")
         return dict(self.options)
 
     @property

@@ -49,7 +49,7 @@ def load(path: str | Path, model: nn.Module, kind: type[Any] | None = None, **op
     trained = {parameter: parameter.requires_grad for parameter in model.parameters()}
     frozen = about.get("frozen", [])
     if not isinstance(frozen, list):
-        raise CheckpointError(f"{path} is damaged (frozen is no list): use an earlier one")
+        raise CheckpointError(f"{path} is damaged (frozen is not a list): use an earlier one")
     learner: TableLearner | None = None
     try:
         for name, parameter in model.named_parameters():

@@ -375,7 +375,7 @@ class Predictor:
         except Exception as error:
             raise InputError(f"the loss cannot take {forms}: {one_line(error)}") from error
         if not isinstance(found, Tensor) or found.numel() != 1:
-            raise InputError(f"the loss gives no single number for {forms}: return the mean over the batch")
+            raise InputError(f"the loss does not give a single number for {forms}: return the mean over the batch")
 
     def output_shape(self) -> torch.Size | None:
         """Return the shape of one output of the model; None before the first example since the learner was made."""

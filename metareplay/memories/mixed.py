@@ -36,7 +36,7 @@ class Mixed(Memory):
         self._ring = round(self.recent * self.capacity) if 0 < self.recent < 1 else 0
         if not 0 < self._ring < self.capacity:
             raise InputError(
-                f"recent={shown(recent)}: both parts of {self.capacity} slots need one at least; use a share between 0 "
+                f"recent={shown(recent)}: both parts of {self.capacity} slots need at least one; use a share between 0 "
                 f"and 1, or Recent or Reservoir"
             )
 
