@@ -18,6 +18,7 @@ from metareplay.cli.options import learner_options
 from metareplay.cli.places import CoresPerRun, GpusPerRun, Jobs, On, runner_at
 from metareplay.cli.run import named, own_learner, run, with_options
 from metareplay.cli.run_game import run_game
+from metareplay.cli.run_options import AsJson, Engine, Kept
 from metareplay.cli.sweep_view import sweep_view
 from metareplay.engines.choose import check_engine
 from metareplay.environments.registration import need_gymnasium
@@ -59,16 +60,16 @@ class Shared:
     jobs: Jobs = "auto"
     cores_per_run: CoresPerRun = 1.0
     gpus_per_run: GpusPerRun = 0.0
-    engine: Annotated[str, typer.Option(help="What does the arithmetic: auto, torch, cpu or cuda.")] = "auto"
+    engine: Engine = "auto"
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what has failed before.")] = False
-    records: Annotated[Path, typer.Option("--records", help="Folder for the records of finished runs.")] = Path("runs")
+    records: Kept = Path("runs")
     out: Annotated[Path, typer.Option(help="Folder for sweep.md, sweep.json and the picture.")] = Path("sweep")
     packed: Annotated[
         Path | None, typer.Option("--pack", help="Also write all records into this file, usually *.jsonl.")
     ] = None
     track: Track = None
     watch: Watch = False
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False
+    as_json: AsJson = False
 
     def grid(self, lists: dict[str, list[Any]]) -> Grid:
         """Return the settings to try."""
