@@ -43,8 +43,8 @@ class Mixed(Memory):
     def place(self, draws: Draws, tasks: Ints) -> Ints:
         """Apply Algorithm 3 to the second part; what it does not take goes to the slots of the first part in turn.
 
-        An example's turn is its number in the stream. A slot whose turn was that of an example in the second part is
-        passed over, so that the first part holds recent examples, but not always the most recent ones.
+        The slots of the first part take turns, one for each example of the stream. If an example goes to the second
+        part, the slot whose turn it was keeps what it holds: the first part does not always hold the most recent ones.
         """
         sampled = self.capacity - self._ring
         earlier = self.seen + np.arange(len(tasks), dtype=np.int64)
