@@ -138,7 +138,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_model_stays() -> str:
 
 
 def all_but(room: int) -> Tensor:
-    """Take the GPU's memory except for so many bytes."""
+    """Take the GPU's memory except for this many bytes."""
     torch.cuda.empty_cache()
     free = torch.cuda.mem_get_info()[0]
     return torch.empty(max(1, free - room), dtype=torch.uint8, device="cuda")

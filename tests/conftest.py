@@ -1,8 +1,9 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,10 +13,13 @@ from torch import Tensor, nn
 
 import metareplay as mr
 from metareplay import cli
+from metareplay.experiments import Experiment
+from metareplay.runners import carry_out, threads
 
 os.environ["TRITON_INTERPRET"] = "1"  # kernels for GPUs, where they are tested at all, run on the CPU
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; tests send Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
+torch.set_num_threads(1)  # tests run side by side, one per core
 settings.register_profile("metareplay", deadline=None, derandomize=True, print_blob=True, max_examples=6)
 settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=200)  # make test-all
 settings.load_profile("metareplay")
@@ -43,11 +47,10 @@ def small_data() -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
+def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
     """`metareplay` with these words after it, in an empty folder, with small images instead of MNIST and Omniglot."""
     instead_of_data(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    threads = torch.get_num_threads()
 
     def called(*words: str) -> Answer:
         monkeypatch.setattr(sys, "argv", ["metareplay", *words])
@@ -57,5 +60,17 @@ def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capture
         assert isinstance(stopped.value.code, int)
         return Answer(stopped.value.code, printed.out, printed.err)
 
-    yield called
-    torch.set_num_threads(threads)
+    return called
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
+    """The experiments that threads carried out, in the order they were begun."""
+    begun: list[Experiment] = []
+
+    def noted(experiment: Experiment, *rest: Any, **options: Any) -> mr.Record:
+        begun.append(experiment)
+        return carry_out(experiment, *rest, **options)
+
+    monkeypatch.setattr(threads, "carry_out", noted)
+    return begun

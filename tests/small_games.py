@@ -1,8 +1,7 @@
 """Small agents, environments and experiments with games, for tests of training."""
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -92,15 +91,6 @@ def small_pixels(**changes: Any) -> GameExperiment:
 def result(record: GameRecord) -> dict[str, Any]:
     """A record but for times and the date."""
     return {name: value for name, value in record.to_json().items() if name not in ("seconds", "date")}
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch use one thread, as the command line does."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def save_always(monkeypatch: pytest.MonkeyPatch) -> None:

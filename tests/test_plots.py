@@ -14,9 +14,10 @@ import metareplay as mr
 from metareplay import plots
 from metareplay.errors import PicturesMissingError
 from metareplay.experiments.experiment import Experiment
+from metareplay.paper.cells import Cell, Published
 from metareplay.paper.plots import plot_memory
 from metareplay.paper.results import Result
-from metareplay.paper.tables import TABLES, Cell, Published
+from metareplay.paper.tables import TABLES
 from metareplay.plots import learner_colours, plot_alignment, plot_matrices, plot_scores, plot_tasks
 from metareplay.rl import GameRecord
 

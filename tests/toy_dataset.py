@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from metareplay.data import Images, Source, download
-from metareplay.data.download import TEST_XS, TEST_YS, TRAIN_XS, TRAIN_YS
+from metareplay.data.sources import TEST_XS, TEST_YS, TRAIN_XS, TRAIN_YS
 
 rng = np.random.default_rng(0)
 

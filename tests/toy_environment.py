@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import metareplay as mr
+
 
 class Line:
     """Positions 0 to 6, actions left, stay and right; rewards at the ends; every third episode is broken off early."""
@@ -26,3 +28,15 @@ class Line:
 
     def _seen(self) -> NDArray[Any]:
         return np.array([self._at / 3 - 1, np.sin(self._at + self._episode % 4), 1.0], self._dtype)
+
+
+def played(agent: mr.QLearner, frames: int, env: Any = None) -> mr.QLearner:
+    """Let an agent play on a line (or elsewhere) and learn, from a new episode on."""
+    env = env or Line()
+    x, _ = env.reset()
+    for _ in range(frames):
+        action = agent.act(x)
+        following, reward, terminated, truncated, _ = env.step(action)
+        agent.observe(x, action, reward, following, terminated, truncated)
+        x = env.reset()[0] if terminated or truncated else following
+    return agent

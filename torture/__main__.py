@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--long", action="store_true", help="as many tries as fit into hours")
     parser.add_argument("--short", action="store_true", help="as few tries as fit into seconds")
     parser.add_argument("--only", nargs="*", default=[""], help="only what has one of these words in its name")
-    parser.add_argument("--tries", type=int, help="so many tries of each kind")
+    parser.add_argument("--tries", type=int, help="how many tries of each kind")
     parser.add_argument("--seed", type=int, default=0, help="decides everything that is drawn")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes share the tries of each kind")
     given = parser.parse_args()

@@ -74,7 +74,7 @@ def _fault(rng: random.Random) -> tuple[AbstractContextManager[object], str]:
 
 @contextmanager
 def _limited(size: int) -> Iterator[None]:
-    """Let no file become larger than so many bytes."""
+    """Let no file become larger than this many bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

@@ -34,7 +34,7 @@ class AtLine:
         self.times: dict[tuple[str, int], list[int]] = {}
 
     def drawn(self, count: int, rng: random.Random) -> list[int]:
-        """Draw one of the times of every line of the source, or of so many of them.
+        """Draw one of the times of every line of the source, or of only some of them.
 
         Args:
             count: How many lines of the source, at most.
@@ -157,7 +157,7 @@ def _interrupted(at: AtLine, work: Callable[[], object]) -> bool:
 
 
 def _go_on(learner: mr.Learner, states: list[dict[str, Any]], end: int) -> str | None:
-    """Compare a learner with what it must be after so many examples, then teach it the others, and compare again."""
+    """Compare a learner with what it must be after this many examples, then teach it the others, and compare again."""
     here = differences(state(learner), states[learner.seen])
     if here is not None:
         return f"after {learner.seen} examples {here}"

@@ -70,7 +70,7 @@ def described(value: object) -> str:
 
 
 def flag(name: str, value: object) -> bool:
-    """Return True or False as Python's bool, also if it comes from NumPy or torch, or is 0 or 1."""
+    """Return True or False as Python's bool, even if it comes from NumPy or torch, or is 0 or 1."""
     try:
         number = value.item() if hasattr(value, "item") else value
         if isinstance(number, int) and number in (0, 1):

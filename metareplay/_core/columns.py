@@ -29,7 +29,9 @@ class Columns:
         self._columns = dict(columns)
         if len({len(values) for values in self._columns.values()}) != 1:
             lengths = ", ".join(f"{name} {len(values)}" for name, values in self._columns.items()) or "no columns"
-            raise InputError(f"columns must have one length, and there must be one at least; these have: {lengths}")
+            raise InputError(
+                f"columns must have the same length, and there must be at least one; these have: {lengths}"
+            )
 
     def __getitem__(self, name: str) -> Tensor:
         """Return one column."""

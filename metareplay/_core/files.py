@@ -63,7 +63,7 @@ def clean(path: Path) -> None:
 
 
 def is_alive(process: int) -> bool:
-    """Return whether there is a process of this number, also if it is somebody else's.
+    """Return whether there is a process with this number, even if it is somebody else's.
 
     Args:
         process: The number.

@@ -52,7 +52,7 @@ class HeldBack:
 
 
 def let_through() -> None:
-    """Let a Ctrl-C come now that was held back; call this where whatever has begun will be undone."""
+    """Let a Ctrl-C that was held back take effect now; call this where whatever has begun will be undone."""
     handler = getsignal(SIGINT)
     if isinstance(handler, HeldBack):
         handler.release()

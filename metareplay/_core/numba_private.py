@@ -65,7 +65,7 @@ def entry_point(function: Callable[..., Any], *arguments: Any) -> Callable[..., 
 
 
 def source_stamp(folder: Path, names: Sequence[str]) -> str:
-    """Return a word that changes when this file does, or any of those that compiled functions come from.
+    """Return a word that changes when this file changes, or any file that compiled functions come from.
 
     Args:
         folder: Where these files are.

@@ -100,7 +100,7 @@ class RowFile:
             self._file = -1
 
     def _note(self, touched: int) -> None:
-        """Hand back what has been mapped if that has become much."""
+        """Give mapped memory back to the system if there is much of it."""
         self._touched += touched
         if self._touched > TOUCHED:
             self._touched = 0

@@ -1,7 +1,7 @@
 """Seals: the SHA-256 hash of a file's bytes, kept in the file itself, so that damage is noticed before it does harm.
 
 The hash is written in hexadecimal digits near the end of the file, and it is the hash of all bytes of the file with
-zeros in place of these digits. So every byte is covered, also those that no reader of the format looks at. A seal
+zeros in place of these digits. So every byte is covered, even where no reader of the format looks. A seal
 protects against accidents, not against forgers: whoever changes a file on purpose can seal it again.
 """
 
@@ -40,7 +40,7 @@ class SealingWriter:
         return self._file.write(content)
 
     def flush(self) -> None:
-        """Do nothing: the file is flushed by who opened it."""
+        """Do nothing: whoever opened the file flushes it."""
 
     def seal(self) -> None:
         """Write the hash in place of the comment's zeros, after the archive was closed."""

@@ -65,7 +65,7 @@ class Pictures:
         np.add.at(self._needed, numbers, 1)
 
     def release(self, numbers: NDArray[np.int64]) -> None:
-        """Count that one stack less needs these pictures; those that none needs make room for others.
+        """Count that one stack fewer needs these pictures; a picture that no stack needs makes room for another.
 
         Args:
             numbers: Their numbers; -1 for none.
@@ -160,7 +160,7 @@ def is_stack(values: Tensor) -> bool:
 
 
 def slides(values: Tensor, following: Tensor) -> bool:
-    """Return whether these are stacks of pictures from which those that follow drop the oldest and add a new one.
+    """Return whether each observation is a stack of pictures, and the next one drops its oldest and adds a new one.
 
     Args:
         values: Some observations.

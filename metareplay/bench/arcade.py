@@ -11,6 +11,7 @@ from typing import Any, Final, final
 import torch
 
 from metareplay.bench.frame import (
+    AGAINST_ONE,
     Benchmark,
     Clock,
     Column,
@@ -19,10 +20,9 @@ from metareplay.bench.frame import (
     Sheet,
     Timing,
     announced,
-    calibrate,
+    clock_in_turns,
     describe_gpu,
     document,
-    take_turns,
 )
 from metareplay.environments.registration import need_gymnasium
 from metareplay.errors import InputError
@@ -41,7 +41,6 @@ COLUMNS: Final = (
     Column("promised, min", "run_at_most", "g"),
     Column("aim, min", "run_aim", "g"),
 )
-AGAINST_ONE: Final = {"ours": "all", "theirs": "one", "promised": "at_most"}  # JSON names
 
 
 @final
@@ -111,8 +110,7 @@ def measure(setting: Setting, effort: Effort, device: str = "cuda", warm_up: int
         warm_up: How many frames to play before the clock runs.
     """
     alone, together = (_clock(setting.experiment, count, device) for count in (1, setting.agents))
-    sizes = [calibrate(one, effort.seconds, warm_up=warm_up) for one in (alone, together)]
-    turns = take_turns(lambda: together(sizes[1]) / sizes[1], lambda: alone(sizes[0]) / sizes[0], effort.rounds)
+    turns = clock_in_turns(together, alone, effort, warm_up=warm_up)
     ratio = 1 / turns.ratio
     timing = Timing(setting.name, 1e3 * turns.first, 1e3 * turns.second, ratio, setting.promised, setting.aim)
     return timing.with_extra(

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from metareplay import networks
 from metareplay.bench.frame import (
+    AGAINST_ONE,
     AGAINST_TORCH,
     PAST_TASKS,
     Benchmark,
@@ -199,7 +200,7 @@ SETTINGS = (
         "Nature DQN CNN, 17 steps per frame", nature_cnn, (4, 84, 84), 3, 17, 1, regression=True, promised=8, aim=20
     ),
 )
-SIDE_BY_SIDE = ((OMNIGLOT, 2.0, 1.3), (SHORT, 3.0, 1.5))  # settings; at most so many times one, and the aim
+SIDE_BY_SIDE = ((OMNIGLOT, 2.0, 1.3), (SHORT, 3.0, 1.5))  # settings; how many times one run's time at most, and the aim
 COLUMNS = (
     Column("setting", "name"),
     Column("ours, us", "ours", ".1f"),
@@ -212,7 +213,6 @@ COLUMNS = (
     Column("kernels", "kernels", ".0f"),
     Column("floor, us", "floor", ".0f"),
 )
-AGAINST_ONE: Final = {"ours": "all", "theirs": "one", "promised": "at_most"}  # JSON names of the replicas
 REPLICA_COLUMNS = (
     Column("setting", "name"),
     Column("one, us", "one", ".1f"),

@@ -59,7 +59,7 @@ QUICK: Final = Effort(rounds=2, seconds=0.1, quick=True)
 
 
 class Setting(Protocol):
-    """Have what every subject's setting has: a name, the result that we promise and the one that we aim at, if any."""
+    """Describe what all settings have: a name, the result that we promise and the one that we aim at, if any."""
 
     @property
     def name(self) -> str:
@@ -119,6 +119,7 @@ class Timing:
 
 
 AGAINST_TORCH: Final = {"theirs": "torch", "promised": "at_least"}  # JSON names of what is timed against torch
+AGAINST_ONE: Final = {"ours": "all", "theirs": "one", "promised": "at_most"}  # and of several against a single one
 
 
 @final
@@ -291,6 +292,20 @@ def calibrate(clock: Clock, seconds: float, *, warm_up: int, most: int = MOST) -
     while (took := clock(count)) < seconds / 2 and count < most:
         count = min(most, int(count * seconds / max(took, 1e-9)))  # at least twice as many as before
     return count
+
+
+def clock_in_turns(first: Clock, second: Clock, effort: Effort, *, warm_up: int, most: int = MOST) -> Turns:
+    """Let two clocks take turns, each with as many examples as take about a turn; return the seconds per example.
+
+    Args:
+        first: Learns a given number of examples and returns the seconds that it took.
+        second: The same for the other side.
+        effort: How much time to spend.
+        warm_up: How many examples each side learns before the clock runs.
+        most: The largest number of examples in one turn.
+    """
+    counts = [calibrate(clock, effort.seconds, warm_up=warm_up, most=most) for clock in (first, second)]
+    return take_turns(lambda: first(counts[0]) / counts[0], lambda: second(counts[1]) / counts[1], effort.rounds)
 
 
 def compare(

@@ -18,9 +18,8 @@ from metareplay.bench.frame import (
     Sheet,
     Timing,
     announced,
-    calibrate,
+    clock_in_turns,
     document,
-    take_turns,
 )
 from metareplay.environments.registration import need_gymnasium
 from metareplay.experiments.record import versions
@@ -47,14 +46,12 @@ class Setting:
     Args:
         name: What people call it.
         experiment: The agent and the game.
-        at_most: How many seconds a run may take at most, if we promise anything.
-        wanted: How many seconds we aim at, if we do.
+        promised: How many seconds a run may take at most, if we promise anything.
+        aim: How many seconds we aim at, if we do.
     """
 
     name: str
     experiment: GameExperiment
-    at_most: float | None = None
-    wanted: float | None = None
     promised: float | None = None
     aim: float | None = None
 
@@ -64,7 +61,7 @@ def _experiment(learner: str, game: str, **options: Any) -> GameExperiment:
 
 
 SETTINGS: Final = (
-    Setting("DQN-MER, SGD, Catcher", _experiment("dqn-mer", "catcher", lr=0.015), at_most=15, wanted=6),
+    Setting("DQN-MER, SGD, Catcher", _experiment("dqn-mer", "catcher", lr=0.015), promised=15, aim=6),
     Setting("DQN-MER, Adam, Catcher", _experiment("dqn-mer", "catcher", lr=1e-4, optimizer="adam")),
     Setting("DQN, Adam, Catcher", _experiment("dqn", "catcher", lr=1e-4, optimizer="adam")),
     Setting("DQN-MER, SGD, Flappy Bird", _experiment("dqn-mer", "flappy-bird", lr=0.015)),
@@ -97,11 +94,9 @@ def measure(setting: Setting, effort: Effort) -> Timing:
     """
     need_gymnasium()
     ours, theirs = _clock(setting.experiment, "auto"), _clock(setting.experiment, "torch")
-    count = calibrate(ours, effort.seconds, warm_up=WARM_UP, most=FRAMES)
-    few = calibrate(theirs, effort.seconds, warm_up=WARM_UP)
-    turns = take_turns(lambda: ours(count) / count, lambda: theirs(few) / few, effort.rounds)
+    turns = clock_in_turns(ours, theirs, effort, warm_up=WARM_UP, most=FRAMES)
     timing = Timing(setting.name, 1e6 * turns.first, 1e6 * turns.second, turns.ratio)
-    return timing.with_extra(run=FRAMES * turns.first, at_most=setting.at_most, wanted=setting.wanted)
+    return timing.with_extra(run=FRAMES * turns.first, at_most=setting.promised, wanted=setting.aim)
 
 
 def _clock(experiment: GameExperiment, engine: Any) -> Clock:

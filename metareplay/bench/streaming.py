@@ -27,10 +27,9 @@ from metareplay.bench.frame import (
     Sheet,
     Timing,
     announced,
-    calibrate,
+    clock_in_turns,
     clock_learner,
     document,
-    take_turns,
 )
 from metareplay.experiments.record import versions
 from metareplay.learners import ER, MER, Learner, Online
@@ -85,7 +84,7 @@ class Setting:
 
 @final
 class OwnClass(nn.Module):
-    """Have a forward pass of one's own, as most people's models do."""
+    """Have a forward pass written by hand, as most people's models do."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +151,7 @@ def _in_chunks(learner: Learner, inputs: int = INPUTS) -> Clock:
 def _torch_steps(
     model: nn.Module, optimizer: torch.optim.Optimizer, *, steps: int = 1, batch: int = 1, inputs: int = INPUTS
 ) -> Clock:
-    """Return a clock of a clean torch loop that takes so many steps per example."""
+    """Return a clock of a clean torch loop that takes a given number of steps per example."""
     xs, ys = _examples(inputs)
     batches, loss = itertools.cycle(list(zip(xs.split(batch), ys.split(batch), strict=True))), nn.CrossEntropyLoss()
 
@@ -313,9 +312,7 @@ def measure(setting: Setting, effort: Effort) -> Timing:
         setting: What to time.
         effort: How much time to spend.
     """
-    ours, theirs = setting.ours(), setting.theirs()
-    counts = [calibrate(clock, effort.seconds, warm_up=WARM_UP) for clock in (ours, theirs)]
-    turns = take_turns(lambda: ours(counts[0]) / counts[0], lambda: theirs(counts[1]) / counts[1], effort.rounds)
+    turns = clock_in_turns(setting.ours(), setting.theirs(), effort, warm_up=WARM_UP)
     timing = Timing(setting.name, 1e6 * turns.first, 1e6 * turns.second, turns.ratio, setting.promised, setting.aim)
     return timing.with_extra(against=setting.against)
 

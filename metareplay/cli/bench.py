@@ -14,6 +14,7 @@ from metareplay.bench.games import GamesBenchmark
 from metareplay.bench.streaming import StreamingBenchmark
 from metareplay.cli.console import aside, print_table
 from metareplay.cli.display import bench_table
+from metareplay.cli.run_options import AsJson
 from metareplay.engines.choose import check_engine
 from metareplay.errors import InputError
 
@@ -38,7 +39,7 @@ def bench(
     quick: Annotated[
         bool, typer.Option("--quick", help="Time only the first setting, briefly, to see that it works.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Time the steps of an engine and of a clean torch loop in turns, or those of a fleet against a lower bound."""
     if streaming and (on is not None or engine != "auto"):

@@ -6,7 +6,7 @@ import typer
 
 from metareplay import data as datasets
 from metareplay.cli.console import remark, shown
-from metareplay.data.download import SOURCES
+from metareplay.data.sources import SOURCES
 
 data_app = typer.Typer(help="Fetch datasets once, and see where they are.")
 

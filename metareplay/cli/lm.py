@@ -12,6 +12,7 @@ from rich.table import Table
 
 from metareplay._core.checks import check_count, choice
 from metareplay.cli.console import aside, draw, print_json, print_table, remark
+from metareplay.cli.run_options import AsJson
 from metareplay.cli.stopping import asked_to_stop
 from metareplay.errors import InputError
 from metareplay.lm import ARMS, SIZES, LmRecord, LmSettings, made_up, read_languages, read_records, train
@@ -45,7 +46,7 @@ def lm(
     only_records: Annotated[
         bool, typer.Option("--only-records", help="Train nothing: show what is in --out already; no text is needed.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Pre-train a small Llama-like model on one language after the other, byte by byte, with and without MER."""
     if only_records:

@@ -11,7 +11,7 @@ import typer
 from metareplay.experiments.experiment import NOT_OPTIONS
 from metareplay.experiments.names import name_of
 from metareplay.learners import TableLearner
-from metareplay.learners.predictor import option_types
+from metareplay.learners.option_types import option_types
 
 NOT_TYPED = {"loss", "regression"}  # options that cannot be given as a word, or make no sense on these streams
 

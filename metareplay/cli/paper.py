@@ -11,6 +11,7 @@ from metareplay.cli.display import game_table, paper_table
 from metareplay.cli.following import Track, Watch, followed
 from metareplay.cli.places import CoresPerRun, GpusPerRun, Jobs, On, runner_at
 from metareplay.cli.progress import bars
+from metareplay.cli.run_options import AsJson, Fresh, Kept
 from metareplay.engines.choose import check_engine
 from metareplay.errors import MetareplayError
 from metareplay.paper.game_results import WantedGames, write_games
@@ -36,12 +37,12 @@ def paper(
     engine: Annotated[
         str, typer.Option(help="What does the arithmetic of new runs: auto, torch, cpu or cuda.")
     ] = "auto",
-    records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
+    records: Kept = Path("runs"),
     out: Annotated[Path, typer.Option(help="Folder for tables (Markdown, CSV, JSON) and pictures.")] = Path("paper"),
     only_records: Annotated[
         bool, typer.Option("--only-records", help="Run nothing; show only what is recorded.")
     ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has a record or was interrupted.")] = False,
+    fresh: Fresh = False,
     packed: Annotated[Path | None, typer.Option("--pack", help="Also write the records into this file.")] = None,
     page: Annotated[Path | None, typer.Option("--document", help="Also write one page with all tables.")] = None,
     tasks: Annotated[int | None, typer.Option(help="For a miniature: the number of tasks.")] = None,
@@ -50,7 +51,7 @@ def paper(
     frames: Annotated[int | None, typer.Option(help="For a miniature of games: frames per task.")] = None,
     track: Track = None,
     watch: Watch = False,
-    to_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    to_json: AsJson = False,
 ) -> None:
     """Show the paper's tables with our numbers. A finished run is never repeated; an interrupted one is continued.
 

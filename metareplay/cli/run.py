@@ -20,6 +20,7 @@ from metareplay.cli.options import learner_options
 from metareplay.cli.places import CoresPerRun, GpusPerRun, Jobs, On, runner_at
 from metareplay.cli.progress import bars
 from metareplay.cli.run_game import run_game
+from metareplay.cli.run_options import Engine, Fresh, Kept, RecordsAsJson, Seeds
 from metareplay.cli.run_prequential import run_prequential
 from metareplay.engines.choose import check_engine
 from metareplay.errors import MetareplayError, NonFiniteError
@@ -144,12 +145,12 @@ def run(
     seed: Annotated[
         int, typer.Option(help="The first seed; it decides the stream, the first weights and every draw.")
     ] = 0,
-    seeds: Annotated[int, typer.Option(help="How many seeds to run.")] = 1,
+    seeds: Seeds = 1,
     on: On = "threads",
     jobs: Jobs = "auto",
     cores_per_run: CoresPerRun = 1.0,
     gpus_per_run: GpusPerRun = 0.0,
-    engine: Annotated[str, typer.Option(help="What does the arithmetic: auto, torch, cpu or cuda.")] = "auto",
+    engine: Engine = "auto",
     full_matrix: Annotated[bool, typer.Option("--full-matrix", help="Measure every task after every task.")] = False,
     training: Annotated[
         bool, typer.Option("--training", help="Also measure accuracy on every task's training examples at the end.")
@@ -164,13 +165,13 @@ def run(
         bool, typer.Option("--prequential", help="Predict every example before it is learned; test sets are not used.")
     ] = False,
     every: Annotated[
-        int | None, typer.Option(help="With --prequential: note scores after so many examples; default: 1000.")
+        int | None, typer.Option(help="With --prequential: examples between two notes of the scores; default: 1000.")
     ] = None,
-    records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has a record or was interrupted.")] = False,
+    records: Kept = Path("runs"),
+    fresh: Fresh = False,
     track: Track = None,
     watch: Watch = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record(s) as one JSON document.")] = False,
+    as_json: RecordsAsJson = False,
     **options: Any,
 ) -> None:
     """Train a learner on a stream; show RA, LA, BTI and FTI. Options that are not given have the paper's best values.

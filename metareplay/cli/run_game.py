@@ -13,6 +13,7 @@ from metareplay.cli.display import game_table
 from metareplay.cli.following import Track, Watch, followed
 from metareplay.cli.places import Jobs, On, runner_at
 from metareplay.cli.progress import bars
+from metareplay.cli.run_options import Engine, Fresh, Kept, RecordsAsJson, Seeds
 from metareplay.engines.choose import check_engine
 from metareplay.environments.registration import need_gymnasium
 from metareplay.errors import MetareplayError
@@ -52,7 +53,7 @@ def run_game(
         int | None,
         typer.Option(help="Catcher's own screen: 64, or 640 for the other reading of the paper; default: 64."),
     ] = None,
-    every: Annotated[int, typer.Option(help="Evaluate all tasks after every so many frames.")] = 5000,
+    every: Annotated[int, typer.Option(help="Frames between two evaluations of all tasks.")] = 5000,
     episodes: Annotated[
         int | None,
         typer.Option(help="Episodes per task in an evaluation; default: 10, or 3 for flappy-bird in pictures."),
@@ -63,15 +64,15 @@ def run_game(
     seed: Annotated[
         int, typer.Option(help="The first seed; it decides the game, the first weights and every draw.")
     ] = 0,
-    seeds: Annotated[int, typer.Option(help="How many seeds to run.")] = 1,
+    seeds: Seeds = 1,
     on: On = "threads",
     jobs: Jobs = "auto",
-    engine: Annotated[str, typer.Option(help="What does the arithmetic: auto, torch, cpu or cuda.")] = "auto",
-    records: Annotated[Path, typer.Option(help="Folder for the records of finished runs.")] = Path("runs"),
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what has a record or was interrupted.")] = False,
+    engine: Engine = "auto",
+    records: Kept = Path("runs"),
+    fresh: Fresh = False,
     track: Track = None,
     watch: Watch = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record(s) as one JSON document.")] = False,
+    as_json: RecordsAsJson = False,
     **options: Any,
 ) -> None:
     """Train an agent on a game; show its scores on all six tasks.

@@ -3,7 +3,7 @@
 import inspect
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, cast, final
@@ -18,6 +18,7 @@ from metareplay.cli.options import learner_options
 from metareplay.cli.places import CoresPerRun, GpusPerRun, Jobs, On, runner_at
 from metareplay.cli.run import named, own_learner, run, with_options
 from metareplay.cli.run_game import run_game
+from metareplay.cli.run_options import AsJson, Engine, Kept
 from metareplay.cli.sweep_view import sweep_view
 from metareplay.engines.choose import check_engine
 from metareplay.environments.registration import need_gymnasium
@@ -41,16 +42,58 @@ OF_RUN: Final = (  # options of `run` that become lists, besides the learner's o
 OF_GAMES: Final = (*("memory", "memory_kind", "order", "task", "frames", "size", "screen", "every", "episodes", "cap"),)
 TOP: Final = 10  # settings in the table on the screen
 
-Seed = Annotated[int, typer.Option(help="The first seed; it decides the stream, the first weights and every draw.")]
-Seeds = Annotated[int, typer.Option(help="How many seeds to run for each setting.")]
-Random = Annotated[int | None, typer.Option("--random", help="Try only so many settings, drawn without repetition.")]
-RandomSeed = Annotated[int, typer.Option(help="With --random: decides which settings are drawn.")]
-Retry = Annotated[bool, typer.Option("--retry-failed", help="Run again what has failed before.")]
-Engine = Annotated[str, typer.Option(help="What does the arithmetic: auto, torch, cpu or cuda.")]
-Kept = Annotated[Path, typer.Option("--records", help="Folder for the records of finished runs.")]
-Out = Annotated[Path, typer.Option(help="Folder for sweep.md, sweep.json and the picture.")]
-Packed = Annotated[Path | None, typer.Option("--pack", help="Also write all records into this file, usually *.jsonl.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+@final
+@dataclass(frozen=True)
+class Shared:
+    """Hold the options that sweeps of streams and of games have in common, as typer reads them."""
+
+    random: Annotated[
+        int | None, typer.Option("--random", help="Try only this many settings, drawn without repetition.")
+    ] = None
+    random_seed: Annotated[int, typer.Option(help="With --random: decides which settings are drawn.")] = 0
+    seed: Annotated[
+        int, typer.Option(help="The first seed; it decides the stream, the first weights and every draw.")
+    ] = 0
+    seeds: Annotated[int, typer.Option(help="How many seeds to run for each setting.")] = 3
+    on: On = "processes"
+    jobs: Jobs = "auto"
+    cores_per_run: CoresPerRun = 1.0
+    gpus_per_run: GpusPerRun = 0.0
+    engine: Engine = "auto"
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what has failed before.")] = False
+    records: Kept = Path("runs")
+    out: Annotated[Path, typer.Option(help="Folder for sweep.md, sweep.json and the picture.")] = Path("sweep")
+    packed: Annotated[
+        Path | None, typer.Option("--pack", help="Also write all records into this file, usually *.jsonl.")
+    ] = None
+    track: Track = None
+    watch: Watch = False
+    as_json: AsJson = False
+
+    def grid(self, lists: dict[str, list[Any]]) -> Grid:
+        """Return the settings to try."""
+        grid = Grid(lists)
+        return grid if self.random is None else grid.random(self.random, self.random_seed)
+
+    def all_seeds(self) -> range:
+        """Return the seeds to run."""
+        if self.seeds < 1:
+            raise InputError(f"--seeds {self.seeds}: run at least one")
+        return range(self.seed, self.seed + self.seeds)
+
+    def runner(self, *, games: bool) -> Runner:
+        """Return the place that was asked for."""
+        if self.engine == "cuda" and self.on == "processes":
+            remark("several processes take turns on a GPU: --on threads lets their runs share it")
+        return runner_at(
+            self.on,
+            self.jobs,
+            rest_on_threads=True,
+            games=games,
+            cores_per_run=self.cores_per_run,
+            gpus_per_run=self.gpus_per_run,
+        )
 
 
 def sweep_command(words: list[str]) -> Callable[..., None]:
@@ -69,7 +112,10 @@ def sweep_command(words: list[str]) -> Callable[..., None]:
 def _with_lists(
     function: Callable[..., None], options: list[inspect.Parameter], words: list[str]
 ) -> Callable[..., None]:
-    """Return a command that takes lists of values for these options and hands on `lists` in the order of the words."""
+    """Return a command that takes lists of values for these options and hands on `lists` in the order of the words.
+
+    It also takes the shared options, and hands them on as `shared`.
+    """
     flags = [word.partition("=")[0] for word in words]
     options = sorted(options, key=lambda one: flags.index(flag(one.name)) if flag(one.name) in flags else len(flags))
     kinds = {option.name: kind_of(option) for option in options}
@@ -77,10 +123,12 @@ def _with_lists(
     def command(**given: Any) -> None:
         typed = {name: given.pop(name) for name in kinds}
         lists = {name: values_of(name, kinds[name], text) for name, text in typed.items() if text is not None}
-        function(lists=lists, **given)
+        shared = Shared(**{one.name: given.pop(one.name) for one in fields(Shared)})
+        function(lists=lists, shared=shared, **given)
 
     command.__doc__ = function.__doc__
-    fixed = [one for one in inspect.signature(function).parameters.values() if one.name != "lists"]
+    own = [one for one in inspect.signature(function).parameters.values() if one.name not in ("lists", "shared")]
+    fixed = [*own, *inspect.signature(Shared).parameters.values()]
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in fixed]
     )
@@ -89,6 +137,7 @@ def _with_lists(
 
 def sweep_stream(
     lists: dict[str, list[Any]],
+    shared: Shared,
     learner: Annotated[
         str, typer.Argument(help=f"One of: {', '.join(LEARNERS_BY_NAME)}; or your own as file.py:Class.")
     ] = "mer",
@@ -98,8 +147,6 @@ def sweep_stream(
     paper: Annotated[
         bool, typer.Option("--paper", help=f"Search the paper's own grid; it has grids for {', '.join(GRIDS)}.")
     ] = False,
-    random: Random = None,
-    random_seed: RandomSeed = 0,
     select: Annotated[
         str,
         typer.Option(help="Choose by validation accuracy, or by test accuracy as in the paper: validation or test."),
@@ -109,22 +156,8 @@ def sweep_stream(
     ] = 0.1,
     halving: Annotated[
         int | None,
-        typer.Option(help="Keep only one setting out of so many after the first tasks, twice; 3 is a good number."),
+        typer.Option(help="Keep only one setting out of this many after the first tasks, twice; 3 is a good number."),
     ] = None,
-    seed: Seed = 0,
-    seeds: Seeds = 3,
-    on: On = "processes",
-    jobs: Jobs = "auto",
-    cores_per_run: CoresPerRun = 1.0,
-    gpus_per_run: GpusPerRun = 0.0,
-    engine: Engine = "auto",
-    retry_failed: Retry = False,
-    records: Kept = Path("runs"),
-    out: Out = Path("sweep"),
-    packed: Packed = None,
-    track: Track = None,
-    watch: Watch = False,
-    as_json: AsJson = False,
 ) -> None:
     """Try all combinations of some settings; show the best, what made the difference, and the result on test examples.
 
@@ -140,41 +173,22 @@ def sweep_stream(
         printed = {name: list(values) for name, values in paper_grid(learner).items()}
         lists = {**({} if size is None else {"memory": [size]}), **printed, **lists}
         published = _published(learner, stream, lists)
-    template = Experiment(learner=learner, stream=stream, engine=check_engine(engine))
+    template = Experiment(learner=learner, stream=stream, engine=check_engine(shared.engine))
     known = learner in LEARNERS_BY_NAME and stream in STREAMS_BY_NAME
     subject = StreamSubject(template, (lambda one: best(one.learner, one.stream, one.memory)) if known else None)
     try_all = partial(sweep, select=cast(Any, select), held_out=held_out, halving=halving)
-    runner = _runner(on, jobs, engine, cores_per_run, gpus_per_run)
-    grid = _grid(lists, random, random_seed)
-    command = _Command(
-        subject, grid, ["run", learner, stream], _seeds(seed, seeds), runner, engine, retry_failed, track, watch
-    )
-    command.carry_out(try_all, records, out, published, packed, as_json=as_json)
+    command = _Command(subject, ["run", learner, stream], shared, shared.runner(games=False))
+    command.carry_out(try_all, lists, published)
 
 
 def sweep_game(
     lists: dict[str, list[Any]],
+    shared: Shared,
     learner: Annotated[str, typer.Argument(help=f"One of: {', '.join(AGENTS_BY_NAME)}.")] = "dqn-mer",
     game: Annotated[str, typer.Argument(help=f"One of: {', '.join(GAMES)}.")] = "catcher",
     quick: Annotated[
         bool, typer.Option("--quick", help="Learn from a few numbers instead of pictures: seconds instead of hours.")
     ] = False,
-    random: Random = None,
-    random_seed: RandomSeed = 0,
-    seed: Seed = 0,
-    seeds: Seeds = 3,
-    on: On = "processes",
-    jobs: Jobs = "auto",
-    cores_per_run: CoresPerRun = 1.0,
-    gpus_per_run: GpusPerRun = 0.0,
-    engine: Engine = "auto",
-    retry_failed: Retry = False,
-    records: Kept = Path("runs"),
-    out: Out = Path("sweep"),
-    packed: Packed = None,
-    track: Track = None,
-    watch: Watch = False,
-    as_json: AsJson = False,
 ) -> None:
     """Try all combinations of some settings of an agent; show the best by their mean final score, and what they change.
 
@@ -189,71 +203,58 @@ def sweep_game(
         observation=observation,
         episodes=EPISODES[observation].get(game, 10),
         cap=CAPS.get(game, 1500),
-        engine=check_engine(engine),
+        engine=check_engine(shared.engine),
     )
     subject = GameSubject(template, lambda one: game_settings(one.learner, one.game, observation, one.memory_kind))
     words = ["run", learner, game, *(["--quick"] if quick else [])]
-    runner = _runner(on, jobs, engine, cores_per_run, gpus_per_run, games=True)
-    grid = _grid(lists, random, random_seed)
-    command = _Command(subject, grid, words, _seeds(seed, seeds), runner, engine, retry_failed, track, watch)
-    command.carry_out(sweep, records, out, None, packed, as_json=as_json)
+    _Command(subject, words, shared, shared.runner(games=True)).carry_out(sweep, lists)
 
 
 @final
 @dataclass(frozen=True)
 class _Command:
-    """Hold what was typed: what to try, and where."""
+    """Hold what was typed: what to try, the words that run one setting of it, and where."""
 
     subject: Subject
-    grid: Grid
     words: list[str]
-    seeds: range
+    shared: Shared
     runner: Runner
-    engine: str
-    retry_failed: bool
-    track: list[str] | None
-    watch: bool
 
     def carry_out(
-        self,
-        try_all: Callable[..., Sweep],
-        records: Path,
-        out: Path,
-        published: dict[str, Any] | None,
-        packed: Path | None,
-        *,
-        as_json: bool,
+        self, try_all: Callable[..., Sweep], lists: dict[str, list[Any]], published: dict[str, Any] | None = None
     ) -> None:
         """Run the sweep, show what it found, and write it into the folder `out`."""
-        view = sweep_view(aside, self.subject.name, self.grid.fields)
-        with view as watcher, followed(watcher, self.track, self.watch, records):
+        shared, grid, seeds = self.shared, self.shared.grid(lists), self.shared.all_seeds()
+        view = sweep_view(aside, self.subject.name, grid.fields)
+        with view as watcher, followed(watcher, shared.track, shared.watch, shared.records):
             found = try_all(
                 self.subject,
-                self.grid,
-                seeds=self.seeds,
-                folder=records,
+                grid,
+                seeds=seeds,
+                folder=shared.records,
                 runner=self.runner,
-                retry_failed=self.retry_failed,
+                retry_failed=shared.retry_failed,
                 watcher=watcher,
             )
-        report = Report(found, self._winner(found, records), published)
-        report.write(out)
-        if packed is not None:
-            pack(found.records, packed)
-        if as_json:
+        report = Report(found, self._winner(found), published)
+        report.write(shared.out)
+        if shared.packed is not None:
+            pack(found.records, shared.packed)
+        if shared.as_json:
             print_json(report.document())
         else:
             _show(report)
-        draw(found.plot, out / "sweep.png")
-        remark(f"report: {out}/sweep.md and sweep.json; records: {records}/")
+        draw(found.plot, shared.out / "sweep.png")
+        remark(f"report: {shared.out}/sweep.md and sweep.json; records: {shared.records}/")
 
-    def _winner(self, found: Sweep, records: Path) -> str:
+    def _winner(self, found: Sweep) -> str:
         """Return the command that runs the chosen setting; its runs are in the records already."""
+        shared = self.shared
         settings = [word for name, value in found.best.settings.items() for word in words_of(name, value)]
-        others = ["--seeds", str(len(self.seeds))]
-        others += ["--seed", str(self.seeds[0])] if self.seeds[0] else []
-        others += ["--engine", self.engine] if self.engine != "auto" else []
-        others += ["--records", str(records)] if records != Path("runs") else []
+        others = ["--seeds", str(shared.seeds)]
+        others += ["--seed", str(shared.seed)] if shared.seed else []
+        others += ["--engine", shared.engine] if shared.engine != "auto" else []
+        others += ["--records", str(shared.records)] if shared.records != Path("runs") else []
         return shlex.join(["metareplay", *self.words, *settings, *others])
 
 
@@ -267,27 +268,6 @@ def _show(report: Report) -> None:
     for line in report.lines():
         shown.print(line, highlight=False, markup=False, soft_wrap=True)
     shown.print(f"Run it again: {report.command}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _grid(lists: dict[str, list[Any]], sample: int | None, seed: int) -> Grid:
-    return Grid(lists) if sample is None else Grid(lists).random(sample, seed)
-
-
-def _runner(
-    on: str, jobs: str, engine: str, cores_per_run: float, gpus_per_run: float, *, games: bool = False
-) -> Runner:
-    """Return the place that was asked for."""
-    if engine == "cuda" and on == "processes":
-        remark("several processes take turns on a GPU: --on threads lets their runs share it")
-    return runner_at(
-        on, jobs, rest_on_threads=True, games=games, cores_per_run=cores_per_run, gpus_per_run=gpus_per_run
-    )
-
-
-def _seeds(first: int, count: int) -> range:
-    if count < 1:
-        raise InputError(f"--seeds {count}: run at least one")
-    return range(first, first + count)
 
 
 def _published(learner: str, stream: str, lists: dict[str, Any]) -> dict[str, Any] | None:

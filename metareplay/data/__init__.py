@@ -2,10 +2,12 @@
 
 from metareplay.data.character_files import read_characters
 from metareplay.data.characters import Characters
-from metareplay.data.download import Bytes, Source, fetch
+from metareplay.data.dataset_files import Bytes
+from metareplay.data.download import fetch
 from metareplay.data.images import Images, fashion_mnist, load, mnist
 from metareplay.data.named import dataset, provide
 from metareplay.data.omniglot import omniglot
+from metareplay.data.sources import Source
 
 __all__ = [
     "Bytes",

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from metareplay.data.characters import PACKED, SIDE, Characters
-from metareplay.data.download import Bytes, disk
+from metareplay.data.dataset_files import Bytes, disk
 from metareplay.errors import DataError
 
 LARGEST = 1 << 20  # bytes of a PNG file; Omniglot's have about 200

@@ -10,7 +10,7 @@ from typing import Any, Literal, final, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from metareplay.data.download import Bytes
+from metareplay.data.dataset_files import Bytes
 from metareplay.errors import DataError, InputError
 
 SIDE = 105  # pixels

@@ -8,18 +8,9 @@ from threading import Lock
 import numpy as np
 
 from metareplay._core.checks import instance
-from metareplay.data.download import (
-    FASHION_MNIST,
-    MNIST,
-    Bytes,
-    Source,
-    complete,
-    disk,
-    fetch,
-    file_path,
-    folders,
-    verified,
-)
+from metareplay.data.dataset_files import Bytes, complete, disk, file_path, folders, verified
+from metareplay.data.download import fetch
+from metareplay.data.sources import FASHION_MNIST, MNIST, Source
 from metareplay.errors import DataError
 
 

@@ -12,16 +12,9 @@ import numpy as np
 from metareplay._core.files import write_atomically
 from metareplay.data.character_files import joined, read_npz, read_zip, write_npz
 from metareplay.data.characters import Characters
-from metareplay.data.download import (
-    OMNIGLOT,
-    Source,
-    cache_folder,
-    complete,
-    disk,
-    fetch,
-    folders,
-    verified,
-)
+from metareplay.data.dataset_files import cache_folder, complete, disk, folders, verified
+from metareplay.data.download import fetch
+from metareplay.data.sources import OMNIGLOT, Source
 from metareplay.errors import DataError, MetareplayError
 
 OMNIGLOT_NPZ = Source(  # all of Omniglot in one file
@@ -151,7 +144,7 @@ def _sha256(characters: Characters) -> str:
 
 
 def _check(found: Characters, alphabets: Mapping[str, int], folder: Path) -> None:
-    """Refuse data in which an alphabet, a character or a drawing is missing or too many."""
+    """Refuse data with too few or too many alphabets, characters or drawings."""
     for wrong in _faults(found, alphabets):
         raise DataError(
             f"{folder}: {wrong}; delete the files of {found.name} there and run `metareplay data fetch {found.name}`"
@@ -159,7 +152,7 @@ def _check(found: Characters, alphabets: Mapping[str, int], folder: Path) -> Non
 
 
 def _faults(found: Characters, alphabets: Mapping[str, int]) -> Iterator[str]:
-    """Yield what distinguishes data from what they should be."""
+    """Yield how the data differ from what they should be."""
     sizes = dict(zip(found.alphabet_names, found.sizes, strict=True))
     for alphabet, size in alphabets.items():
         if alphabet not in sizes:

@@ -38,7 +38,7 @@ class Kind(IntEnum):
 
 
 class NotAChainError(MetareplayError):
-    """Say why a module is no chain of known layers."""
+    """Say why a module is not a chain of known layers."""
 
 
 @final
@@ -137,7 +137,7 @@ class Layers:
         return Chain(found, self.flattens) if Layers.of(module, learning=False).same(self) else None
 
     def same(self, other: "Layers") -> bool:
-        """Return whether these are the very same layers.
+        """Return whether these are the same layers, not just equal ones.
 
         Args:
             other: Other layers.

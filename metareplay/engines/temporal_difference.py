@@ -72,7 +72,7 @@ class TemporalDifference(Objective):
             here[name.removeprefix("target.")].copy_(value)
 
     def _named(self) -> dict[str, Tensor]:
-        """Return all parameters and buffers of the target network, also those that a state_dict leaves out."""
+        """Return all parameters and buffers of the target network, including those that a state_dict leaves out."""
         module = self.target.module
         return {name: value.detach() for name, value in (*module.named_parameters(), *module.named_buffers())}
 

@@ -1,12 +1,12 @@
 """Catcher, as in the PyGame Learning Environment (PLE): a paddle catches pellets; three that are missed end the game.
 
-PLE keeps positions in whole pixels only, and the pygame of its time dropped what lies behind the point. So a pellet
-that should fall 2.03 pixels per tick falls 2, and 3 while it is still above the screen, where its position is negative;
-and the paddle drifts faster to the left than to the right. Since version 2.3 pygame rounds instead, which is another
-game; `rounding` says which one to play.
+PLE keeps positions in whole pixels only, and the pygame of its time dropped what comes after the decimal point. So a
+pellet that should fall 2.03 pixels per tick falls 2, and 3 while it is still above the screen, where its position is
+negative; and the paddle drifts faster to the left than to the right. Since version 2.3 pygame rounds instead, which
+makes a different game; `rounding` says which one to play.
 
-A catch or a miss is paid one tick after the pellet has got there. As in PLE, the picture has the upper left corners of
-paddle and pellet at the places where the rules have their centres.
+The reward for a catch or a miss comes one tick after the pellet has got there. As in PLE, the picture has the upper
+left corners of paddle and pellet at the places where the rules have their centres.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ LEFT, RIGHT, STAY = 0, 1, 2  # the actions, in PLE's order
 # Entries of the state.
 SCREEN = OWN  # width and height of the screen, in pixels
 SPEED = OWN + 1  # of the pellet, in pixels per millisecond
-ROUNDS = OWN + 2  # 1 to round positions, 0 to drop what lies behind the point
+ROUNDS = OWN + 2  # 1 to round positions, 0 to drop what comes after the decimal point
 PELLET = OWN + 3  # width and height of the pellet
 PADDLE_WIDTH, PADDLE_HEIGHT = OWN + 4, OWN + 5
 PUSH = OWN + 6  # what an action adds to the velocity of the paddle
@@ -67,8 +67,8 @@ class Catcher(Game):
             the picture; PLE's default is 64.
         pellet_speed: How fast pellets fall, in pixels per millisecond; by default 0.00095 times the screen, as in PLE.
             A change during an episode holds from the next tick on, for the falling pellet as well.
-        rounding: "truncate" drops what lies behind the point of a position, as pygame did when the paper was written;
-            "round" rounds, as pygame does since version 2.3.
+        rounding: "truncate" drops what comes after the decimal point of a position, as pygame did when the paper was
+            written; "round" rounds, as pygame has done since version 2.3.
     """
 
     screen: int = 64

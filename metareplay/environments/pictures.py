@@ -157,7 +157,7 @@ def _checked(path: Path) -> AbstractContextManager[Add]:
         if path.is_dir():
             raise InputError(f"{path} is a folder; give the name of a file")
         if path.exists() and not _is_gif(path):
-            raise InputError(f"{path} exists and is no GIF; choose another name")
+            raise InputError(f"{path} exists and is not a GIF; choose another name")
         return gif_file(path)
     if path.is_dir():
         if any(path.iterdir()):
@@ -165,7 +165,7 @@ def _checked(path: Path) -> AbstractContextManager[Add]:
     elif path.exists():
         raise InputError(f"{path} is a file; give a folder, or a name that ends in .gif")
     elif path.suffix:
-        raise InputError(f"{path}: give a name that ends in .gif, or a folder, whose name has no point in it")
+        raise InputError(f"{path}: give a name that ends in .gif, or a folder, whose name has no dot in it")
     return png_folder(path)
 
 

@@ -1,4 +1,4 @@
-"""Schedules: a parameter of an environment that changes every so many frames."""
+"""Schedules: a parameter of an environment that changes at regular intervals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""An environment with a parameter that changes every so many frames, which the agent is not told."""
+"""An environment with a parameter that changes at regular intervals, about which the agent is told nothing."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar, final

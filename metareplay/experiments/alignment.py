@@ -21,7 +21,7 @@ from metareplay.engines.objective import Loss, forward
 from metareplay.engines.torch_engine import few_threads, own_randomness
 from metareplay.errors import InputError
 from metareplay.learners.learner import Learner
-from metareplay.learners.predictor import default_loss
+from metareplay.learners.losses import default_loss
 
 Moment = Literal["before", "after"]
 

@@ -41,9 +41,13 @@ class BaseRecord(ABC):
 
     Attributes:
         kind: What kind of run it is the record of; "run" for learning from a stream of examples.
+        seed: The seed of the run.
+        date: When the run ended.
     """
 
     kind: ClassVar[str]
+    seed: int
+    date: str
 
     @property
     @abstractmethod

@@ -24,7 +24,7 @@ from metareplay.experiments.names import (
 )
 from metareplay.experiments.record import Record
 from metareplay.learners import Learner
-from metareplay.learners.predictor import checked, option_types
+from metareplay.learners.option_types import checked, option_types
 from metareplay.learners.table_learner import plain_settings
 from metareplay.memories import Memory
 from metareplay.memories.memory import check_capacity
@@ -186,7 +186,7 @@ class Experiment(BaseExperiment[Record]):
         if _has_memory(kind):
             return {**self.options, "memory": self._memory(kind, tasks)}
         if self.memory_kind is not None:
-            raise InputError(f"{self.learner} has no memory: leave the kind of memory out")
+            raise InputError(f"{self.learner} has no memory: leave memory_kind out")
         return dict(self.options)
 
     @property

@@ -1,4 +1,4 @@
-"""Following runs: whoever wants to know how a run is going implements `Follower` and is told while it learns."""
+"""Following runs: a `Follower` is told how a run is going while it learns."""
 
 import logging
 import time
@@ -252,6 +252,19 @@ class Following:
             except Exception as error:
                 self._followers.remove(one)
                 _warn(type(one).__name__, self._label, error)
+
+
+def done(work: BaseRun[Made], follow: object) -> Made:
+    """Do a run from its first step to its last and return its record.
+
+    Args:
+        work: The run.
+        follow: A list of followers that a user has given.
+    """
+    with Following(work, followers_in(follow)) as following:
+        for step in work.steps():
+            following.step(step)
+        return following.end(work.record())
 
 
 def _warn(name: str, label: str, error: Exception) -> None:

@@ -15,7 +15,7 @@ from metareplay._core.table import Table
 from metareplay.errors import CheckpointError, InputError
 from metareplay.experiments.alignment import Alignment, Moment
 from metareplay.experiments.base import BaseRun, Curves, Progress
-from metareplay.experiments.following import Follower, Following, followers_in
+from metareplay.experiments.following import Follower, done
 from metareplay.experiments.identity import Identity
 from metareplay.experiments.metrics import Accuracies
 from metareplay.experiments.record import Record
@@ -63,10 +63,7 @@ def run(
         past=past,
         checkpoint=checkpoint,
     )
-    with Following(work, followers_in(follow)) as following:
-        for step in work.steps():
-            following.step(step)
-        return following.end(work.record())
+    return done(work, follow)
 
 
 @final

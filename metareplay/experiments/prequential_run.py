@@ -15,7 +15,7 @@ from metareplay._core.files import exists
 from metareplay._core.interrupts import HeldBack
 from metareplay.errors import InputError
 from metareplay.experiments.base import BaseRun, Curves, Progress
-from metareplay.experiments.following import Follower, Following, followers_in
+from metareplay.experiments.following import Follower, done
 from metareplay.experiments.identity import Identity, describe
 from metareplay.experiments.prequential_record import Prequential, PrequentialRecord
 from metareplay.experiments.record import fingerprint, now, versions_with
@@ -63,10 +63,7 @@ def prequential(
     work = PrequentialRun(
         learner, stream, every=every, window=window, fading=fading, block=block, checkpoint=checkpoint
     )
-    with Following(work, followers_in(follow)) as following:
-        for step in work.steps():
-            following.step(step)
-        return following.end(work.record())
+    return done(work, follow)
 
 
 @final
@@ -236,7 +233,7 @@ class PrequentialRun(BaseRun[PrequentialRecord]):
                     self.learner.observe(block.xs[0], block.ys[0], block.task)
                 else:
                     self.learner.observe_many(block.xs, block.ys, block.task)
-            finally:  # what was learned is scored, also if Ctrl-C or an error came in between
+            finally:  # what was learned is scored, even if Ctrl-C or an error came in between
                 for one in predicted[: self.learner.seen - seen]:
                     self.scores.add(*one)
             if self.scores.count % self.scored.every == 0:

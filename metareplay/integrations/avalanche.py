@@ -27,7 +27,7 @@ class LearnerStrategy(SupervisedTemplate):  # type: ignore[misc]  # Avalanche ha
         eval_mb_size: How many examples are evaluated at a time.
         plugins: Avalanche's plugins.
         evaluator: Avalanche's evaluation plugin, or a function that makes one.
-        eval_every: As in Avalanche: -1 to evaluate only when asked, or every so many epochs.
+        eval_every: As in Avalanche: -1 to evaluate only when asked, or the number of epochs between evaluations.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Examples that come into a learner's memory in other ways than by learning: with the memory itself, or stored only."""
+"""Examples that come into a learner's memory without being learned: with the memory itself, or by `store`."""
 
 from __future__ import annotations
 

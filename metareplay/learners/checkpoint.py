@@ -120,7 +120,7 @@ def fill_any_size(
     tensors: dict[str, Tensor],
     also: Callable[[], None] | None = None,
 ) -> None:
-    """Do what `fill` does, also for a head that had grown when it was saved, or that is larger than it was then.
+    """Do what `fill` does, even if the head had grown when it was saved, or is larger now than it was then.
 
     Args:
         learner: The learner.

@@ -31,7 +31,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     about, tensors = read_archive(path, tuple(PLAIN))
     for name, kind in PLAIN.items():
         if type(about[name]) is not kind:
-            raise CheckpointError(f"{path} is damaged ({name} is no {kind.__name__}): use an earlier one")
+            raise CheckpointError(f"{path} is damaged ({name} is not of type {kind.__name__}): use an earlier one")
     if not 0 <= about["seen"] < MOST:
         raise CheckpointError(f"{path} is damaged (seen={about['seen']}): use an earlier one")
     return about, tensors
@@ -107,7 +107,7 @@ def _check_memory(path: Path, memory: Memory, seen: int, tensors: dict[str, Tens
     if "memory/mark" in tensors:
         mark = tensors["memory/mark"]
         if mark.dtype != torch.int64 or mark.dim():
-            raise CheckpointError(f"{path} is damaged (the memory's mark is no number): use an earlier one")
+            raise CheckpointError(f"{path} is damaged (the memory's mark is not a number): use an earlier one")
         try:
             memory.check_mark(int(mark))
         except InputError as error:
@@ -127,7 +127,7 @@ def _check_memory(path: Path, memory: Memory, seen: int, tensors: dict[str, Tens
         raise CheckpointError(f"{path} is damaged ({len(slots)} slots are filled by {held} rows): use an earlier one")
     total = tensors.get("memory/seen", torch.tensor(seen))
     if total.dtype != torch.int64 or total.dim():
-        raise CheckpointError(f"{path} is damaged (the memory's count is no number): use an earlier one")
+        raise CheckpointError(f"{path} is damaged (the memory's count is not a number): use an earlier one")
     most = MOST if memory.task_count is None else memory.task_count
     tasks, of_each = counts[:, 0].tolist(), counts[:, 1].tolist()
     if any(not -1 <= task < most for task in tasks) or min(of_each, default=1) < 1 or sum(of_each) != int(total):

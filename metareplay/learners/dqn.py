@@ -27,7 +27,7 @@ class DQN(QLearner):
         target_in: What `target_every` counts: "frames" or, as in Algorithm 8, "episodes".
         warmup: Frames that are only remembered, before learning begins.
         epsilon_start: The share of random actions at the beginning.
-        epsilon_end: The share of random actions in the end.
+        epsilon_end: The share of random actions at the end.
         epsilon_frames: Frames in which the share falls, in a straight line, from the first to the last.
         reward_clip: Limit rewards to the range from -reward_clip to reward_clip; None for no limit.
         seed: Decides every draw.

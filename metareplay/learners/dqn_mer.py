@@ -27,9 +27,10 @@ class DQNMER(QLearner):
         theta <- theta_A + gamma (theta - theta_A)
         every target_every frames: Q' <- Q
 
-    The defaults of lr, beta, gamma, s, k and the size of the memory are the paper's. Ours are the discount, epsilon,
-    that nothing is learned in the first `warmup` frames, and that Q' is renewed every so many frames: Algorithm 8
-    renews it every E_Q episodes, but does not say how large E_Q is, and a player who never loses never ends an episode.
+    The defaults of lr, beta, gamma, s, k and the size of the memory are the paper's. The discount, epsilon, the
+    `warmup` frames in which nothing is learned, and the renewal of Q' after a fixed number of frames are ours.
+    Algorithm 8 renews Q' every E_Q episodes, but does not say how large E_Q is, and a player who never loses never ends
+    an episode.
 
     Args:
         model: The Q-network: any torch module that gives one value per action.
@@ -46,7 +47,7 @@ class DQNMER(QLearner):
         target_in: What `target_every` counts: "frames" or, as in Algorithm 8, "episodes".
         warmup: Frames that are only remembered, before learning begins.
         epsilon_start: The share of random actions at the beginning.
-        epsilon_end: The share of random actions in the end.
+        epsilon_end: The share of random actions at the end.
         epsilon_frames: Frames in which the share falls, in a straight line, from the first to the last.
         reward_clip: Limit rewards to the range from -reward_clip to reward_clip; None for no limit.
         seed: Decides every draw.

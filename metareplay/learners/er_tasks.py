@@ -9,8 +9,8 @@ from torch import nn
 
 from metareplay._core.plan import Plan
 from metareplay.engines.objective import Supervised
+from metareplay.learners.losses import default_loss
 from metareplay.learners.optimizers import OptimizerName, make_optimizer, work
-from metareplay.learners.predictor import default_loss
 from metareplay.learners.replay import ReplayLearner, one_batch_each
 from metareplay.memories.sampler import Sampler
 

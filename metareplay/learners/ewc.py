@@ -18,7 +18,7 @@ from metareplay.engines.engine import Outcome
 from metareplay.engines.objective import QuadraticPenalty, Supervised
 from metareplay.errors import NonFiniteError
 from metareplay.learners.learner import Learner
-from metareplay.learners.predictor import default_loss
+from metareplay.learners.losses import default_loss
 from metareplay.learners.table_learner import PIECE, added_option
 
 
@@ -92,7 +92,7 @@ class EWC(Learner):
             self.finish(outcome, slots, examples, table)
 
     def _consolidated(self, table: Table) -> QuadraticPenalty:
-        """Add the importance of the task that has ended, F + F_t, and the anchor likewise."""
+        """Add the importance of the task that has ended, F + F_t, and its anchor."""
         importance = self._importance(table, np.arange(min(self._since, self.fisher_examples), dtype=np.int64))
         if not torch.isfinite(importance).all():
             raise NonFiniteError(f"the importance of task {self._task} is not finite: use a smaller lr or set clip")

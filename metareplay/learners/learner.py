@@ -118,7 +118,7 @@ class Learner(TableLearner):
 
     @final
     def observe_many(self, xs: Any, ys: Any, task: Tasks = None) -> None:
-        """Learn from many examples, in order: the very same weights as a loop over `observe`.
+        """Learn from many examples, in order, with the same weights as a loop over `observe`.
 
         Bad input raises InputError before anything is learned. An example whose loss is not finite is undone and named
         by a NonFiniteError; those before it stay learned, and those after it are not used. Ctrl-C comes between two
@@ -196,7 +196,7 @@ class Learner(TableLearner):
 
     @final
     def _grow(self, size: int) -> None:
-        """Give the head that grows so many outputs, unless it has them."""
+        """Give the head that grows this many outputs, unless it has them."""
         if self._head is not None and size > self._head.out_features:
             with torch.inference_mode(False), self.reshaping():
                 resize(self._head, size)

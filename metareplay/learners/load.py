@@ -15,7 +15,7 @@ from metareplay.learners.heads import other_head
 from metareplay.learners.input_checks import one_line
 from metareplay.learners.kinds import LEARNERS, Q_LEARNERS
 from metareplay.learners.learner import Learner
-from metareplay.learners.predictor import named_loss
+from metareplay.learners.losses import named_loss
 from metareplay.learners.table_learner import SOURCE, TableLearner
 from metareplay.memories import MEMORIES, DiskReservoir, Memory
 
@@ -49,7 +49,7 @@ def load(path: str | Path, model: nn.Module, kind: type[Any] | None = None, **op
     trained = {parameter: parameter.requires_grad for parameter in model.parameters()}
     frozen = about.get("frozen", [])
     if not isinstance(frozen, list):
-        raise CheckpointError(f"{path} is damaged (frozen is no list): use an earlier one")
+        raise CheckpointError(f"{path} is damaged (frozen is not a list): use an earlier one")
     learner: TableLearner | None = None
     try:
         for name, parameter in model.named_parameters():

@@ -1,18 +1,15 @@
 """A model with its loss and its engine, the base of everything that trains: it checks its inputs and predicts."""
 
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable
 from copy import deepcopy
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import cache
-from types import MappingProxyType
-from typing import Any, Literal, Self, final, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field, is_dataclass, replace
+from typing import Any, Self, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from metareplay._core.checks import check_rate, choice, flag, function, instance, real, whole
+from metareplay._core.checks import check_rate, function, instance
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws
 from metareplay._core.interrupts import HeldBack
@@ -24,10 +21,10 @@ from metareplay.errors import InputError, MetareplayError
 from metareplay.learners.changes import CHANGEABLE, check_change, options_of
 from metareplay.learners.input_checks import InputChecks, Tasks, one_line
 from metareplay.learners.labels import Labels
+from metareplay.learners.losses import default_loss
+from metareplay.learners.option_types import checked, option_types
 from metareplay.learners.predictions import class_dimension, decide, of_each_class, probabilities
 from metareplay.networks import TaskModule
-
-MAYBE = float | None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -378,7 +375,7 @@ class Predictor:
         except Exception as error:
             raise InputError(f"the loss cannot take {forms}: {one_line(error)}") from error
         if not isinstance(found, Tensor) or found.numel() != 1:
-            raise InputError(f"the loss gives no single number for {forms}: return the mean over the batch")
+            raise InputError(f"the loss does not give a single number for {forms}: return the mean over the batch")
 
     def output_shape(self) -> torch.Size | None:
         """Return the shape of one output of the model; None before the first example since the learner was made."""
@@ -417,58 +414,3 @@ class Predictor:
         if not isinstance(outputs, Tensor):
             raise InputError(f"the model gives a {type(outputs).__name__}: wrap it so that it gives one tensor")
         return outputs
-
-
-def option_types(kind: Any) -> Mapping[str, Any]:
-    """Return the type of each option of a class, also where annotations are written as text.
-
-    Args:
-        kind: A dataclass.
-    """
-    return _option_types(kind)
-
-
-@cache
-def _option_types(kind: type[Any]) -> Mapping[str, Any]:
-    """Return what `option_types` returns: asking takes as long as the rest of finding a run's key."""
-    try:
-        known = get_type_hints(kind)
-    except NameError:  # a name that only type checkers import
-        known = {}
-    return MappingProxyType({option.name: known.get(option.name, option.type) for option in fields(kind)})
-
-
-def checked(name: str, kind: Any, value: Any) -> Any:
-    """Return an option's value in the type that it should have, or raise InputError.
-
-    Args:
-        name: The option.
-        kind: The type that it should have.
-        value: What was given for it.
-    """
-    if kind is int:
-        return whole(name, value)
-    if kind is bool:
-        return flag(name, value)
-    if kind is float or (kind == MAYBE and value is not None):
-        return real(name, value)
-    if get_origin(kind) is Literal and name != "engine":
-        return choice(name, value, get_args(kind))
-    return value
-
-
-def default_loss(regression: bool) -> Loss:
-    """Return cross-entropy for classes, squared error for real targets."""
-    return functional.mse_loss if regression else functional.cross_entropy
-
-
-def loss_name(loss: Callable[..., object]) -> str:
-    """Return a name from which `named_loss` finds the loss again, if it is one of torch's functions."""
-    name = getattr(loss, "__name__", type(loss).__name__)
-    return name if getattr(functional, name, None) is loss else f"own:{name}"
-
-
-def named_loss(name: str) -> Loss | None:
-    """Return torch's loss function of that name; None for a user's own."""
-    found = getattr(functional, name, None)
-    return found if callable(found) and loss_name(found) == name else None

@@ -52,7 +52,7 @@ class QLearner(TableLearner):
         target_in: What `target_every` counts: "frames" or, as in Algorithm 8, "episodes".
         warmup: Frames that are only remembered, before learning begins.
         epsilon_start: The share of random actions at the beginning.
-        epsilon_end: The share of random actions in the end.
+        epsilon_end: The share of random actions at the end.
         epsilon_frames: Frames in which the share falls, in a straight line, from the first to the last.
         reward_clip: Limit rewards to the range from -reward_clip to reward_clip; None for no limit.
         seed: Decides every draw.
@@ -139,7 +139,7 @@ class QLearner(TableLearner):
             x: What was observed before the action.
             action: The number of the action.
             reward: What it brought.
-            next_x: What was observed afterwards, also if that was the end.
+            next_x: What was observed afterwards, even if that was the end.
             terminated: Whether the episode has come to its end: nothing follows, and the target is the reward alone.
             truncated: Whether the episode was broken off, for instance by a time limit: the target is as usual.
         """

@@ -74,7 +74,7 @@ class Reptile(Predictor):
                 self._update(table, len(data))
 
     def _update(self, table: Table, count: int) -> None:
-        """Make one meta-update on a table of so many examples."""
+        """Make one meta-update on a table of this many examples."""
         rows = self.draws.integers(Purpose.REPLAY, self.updates, self.s * self.k, high=count)
         plan = Plan(
             rows=rows,

@@ -27,7 +27,8 @@ from metareplay.errors import InputError, MetareplayError, NonFiniteError
 from metareplay.learners import checkpoint
 from metareplay.learners.adopting import adopt, adopted
 from metareplay.learners.input_checks import one_line
-from metareplay.learners.predictor import Predictor, loss_name
+from metareplay.learners.losses import loss_name
+from metareplay.learners.predictor import Predictor
 from metareplay.learners.staging import Staging
 from metareplay.memories.memory import Memory
 
@@ -40,7 +41,7 @@ PIECE = 256  # examples to learn at a time, at most; any number gives the same w
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TableLearner(Predictor):
-    """Learn from the rows of a table, and be saved and continued. How examples come in is for subclasses to say.
+    """Learn from the rows of a table, and be saved and continued. Subclasses say how examples come in.
 
     Args:
         model: Any torch module; it always holds the current weights.

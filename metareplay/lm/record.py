@@ -54,12 +54,12 @@ class LmRecord:
 
     @property
     def final(self) -> float:
-        """The mean loss on all languages in the end."""
+        """The mean loss on all languages at the end."""
         return float(np.mean(self.losses[-1]))
 
     @property
     def newest(self) -> float:
-        """The loss on the language that was learned last, in the end."""
+        """The loss at the end on the language that was learned last."""
         return self.losses[-1][-1]
 
     @property

@@ -15,7 +15,7 @@ from torch import Tensor
 from metareplay._core.checks import check_count, path_of
 from metareplay.errors import DataError, InputError
 
-HELD_OUT: Final = 20  # one file of so many is for testing
+HELD_OUT: Final = 20  # one file out of this many is for testing
 
 
 @final

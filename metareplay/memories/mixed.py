@@ -36,15 +36,15 @@ class Mixed(Memory):
         self._ring = round(self.recent * self.capacity) if 0 < self.recent < 1 else 0
         if not 0 < self._ring < self.capacity:
             raise InputError(
-                f"recent={shown(recent)}: both parts of {self.capacity} slots need one at least; use a share between 0 "
+                f"recent={shown(recent)}: both parts of {self.capacity} slots need at least one; use a share between 0 "
                 f"and 1, or Recent or Reservoir"
             )
 
     def place(self, draws: Draws, tasks: Ints) -> Ints:
         """Apply Algorithm 3 to the second part; what it does not take goes to the slots of the first part in turn.
 
-        An example's turn is its number in the stream. A slot whose turn was that of an example in the second part is
-        passed over, so that the first part holds recent examples, but not always the most recent ones.
+        The slots of the first part take turns, one for each example of the stream. If an example goes to the second
+        part, the slot whose turn it was keeps what it holds: the first part does not always hold the most recent ones.
         """
         sampled = self.capacity - self._ring
         earlier = self.seen + np.arange(len(tasks), dtype=np.int64)

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from metareplay._core.text import duration
 from metareplay.experiments.record import Record
+from metareplay.paper.cells import PaperTable
 from metareplay.paper.results import VERDICTS, Result, as_markdown, metric_name, remark, summary
-from metareplay.paper.tables import OBSERVATIONS, PaperTable
+from metareplay.paper.tables import OBSERVATIONS
 from metareplay.runners.fleet.flight import NAME as FLEET
 
 HEAD = """# Results: the paper's tables, our numbers beside theirs

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
+from metareplay.paper.cells import PaperTable
 from metareplay.paper.plots import plot_costs, plot_memory
 from metareplay.paper.results import Result
-from metareplay.paper.tables import PaperTable, table_1, table_2, table_3_omniglot, table_4, table_6
+from metareplay.paper.tables import table_1, table_2, table_3_omniglot, table_4, table_6
 from metareplay.plots import plot_alignment, plot_matrices
 
 

@@ -101,9 +101,8 @@ def rows_of(found: GameResults) -> list[tuple[str, list[str]]]:
     rows = []
     for name, records in groups:
         columns = [[float(record.final[task - 1]) for record in records] for task in _tasks(found)]
-        if not found.figure.tasks:
-            columns += [[record.final_mean for record in records], [record.average for record in records]]
-        columns.append([float(record.forgetting[record.first_task]) for record in records])
+        overall = _overall(records)
+        columns += [overall[head] for head in _overall_heads(found)]
         rows.append((name, [*(spread(values, digits=1) for values in columns), str(len(records))]))
     return rows
 
@@ -114,13 +113,26 @@ def heads_of(found: GameResults) -> list[str]:
     Args:
         found: The figure with its records.
     """
-    of_all = [] if found.figure.tasks else ["mean", "area"]
-    return ["agent", *(f"task {task}" for task in _tasks(found)), *of_all, "lost", "seeds"]
+    return ["agent", *(f"task {task}" for task in _tasks(found)), *_overall_heads(found), "seeds"]
 
 
 def _tasks(found: GameResults) -> Sequence[int]:
     """Return the tasks that a figure shows, counted from 1."""
     return found.figure.tasks or range(1, len(found.records[0].final) + 1)
+
+
+def _overall_heads(found: GameResults) -> list[str]:
+    """Return which numbers over all tasks a figure shows: of some tasks alone there is neither mean nor area."""
+    return ["lost"] if found.figure.tasks else ["mean", "area", "lost"]
+
+
+def _overall(records: Sequence[GameRecord]) -> dict[str, list[float]]:
+    """Return the numbers over all tasks, each for every record, by their heads."""
+    return {
+        "mean": [record.final_mean for record in records],
+        "area": [record.average for record in records],
+        "lost": [float(record.forgetting[record.first_task]) for record in records],
+    }
 
 
 def caption_of(found: GameResults) -> str:
@@ -154,9 +166,7 @@ def as_document(found: GameResults) -> dict[str, Any]:
     agents = {
         name: {
             "final": [[round(float(score), 3) for score in record.final] for record in records],
-            "mean": [round(record.final_mean, 3) for record in records],
-            "area": [round(record.average, 3) for record in records],
-            "lost": [round(float(record.forgetting[record.first_task]), 3) for record in records],
+            **{head: [round(value, 3) for value in values] for head, values in _overall(records).items()},
             "seeds": [record.seed for record in records],
             "keys": [record.key for record in records],
         }

@@ -8,12 +8,13 @@ from typing import Any, final
 from metareplay._core.files import write_text
 from metareplay.errors import MetareplayError, PicturesMissingError
 from metareplay.experiments import Experiment, Record, Records, pack
+from metareplay.paper.cells import PaperTable
 from metareplay.paper.document import document
 from metareplay.paper.figures import FIGURES, PICTURES
 from metareplay.paper.game_results import GameResults, game_page
 from metareplay.paper.games import SEARCH, game_figures
 from metareplay.paper.results import Result, as_document, needed_runs, results, write_table
-from metareplay.paper.tables import OBSERVATIONS, TABLES, PaperTable
+from metareplay.paper.tables import OBSERVATIONS, TABLES
 
 Draw = Callable[[Sequence[Result], Path], None]
 

@@ -14,7 +14,7 @@ from metareplay._core.files import write_text
 from metareplay._core.text import deviation
 from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.record import Record
-from metareplay.paper.tables import Cell, PaperTable
+from metareplay.paper.cells import Cell, PaperTable
 
 A_MINUTE = 9e6  # SGD steps that a run takes in about a minute
 NEAR_ZERO = 0.1  # dot products of table 4 above minus this count as no interference

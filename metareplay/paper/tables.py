@@ -5,148 +5,17 @@ compared with the PDF line by line. We have added the memory column to tables 1,
 paper prints "EwC".
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
-from typing import Any, NamedTuple, final
 
-from metareplay.experiments.experiment import Experiment
-from metareplay.paper.best import MANY, OMNIGLOT, PERMUTATIONS, ROTATIONS, Options, best
+from metareplay.paper.best import MANY, OMNIGLOT, PERMUTATIONS, ROTATIONS, Options
+from metareplay.paper.cells import MODELS, OURS, PRINTED, PaperTable, RowModel, TableColumn, table_of
 
-PRINTED = {
-    ROTATIONS: "MNIST Rotations",
-    PERMUTATIONS: "MNIST Permutations",
-    MANY: "Many Permutations",
-    OMNIGLOT: "Omniglot",
-}
-OURS = "ours"  # in place of a number that the paper does not have: we run it nevertheless
-
-# What an experiment on each stream has in common, written down so that a change of a default does not change a table.
-SETTINGS: dict[str, dict[str, Any]] = {
-    ROTATIONS: {"tasks": 20, "examples": 1000, "images": "mnist"},
-    PERMUTATIONS: {"tasks": 20, "examples": 1000, "images": "mnist"},
-    MANY: {"tasks": 100, "examples": 200, "images": "mnist"},
-    OMNIGLOT: {
-        "tasks": 50,
-        "stream_options": {
-            "order": "given",
-            "split": "drawings",
-            "test_share": 0.1,
-            "resolution": 28,
-            "pixels": "grey",
-            "labels": "alphabet",
-        },
-        "network": {"norm": "group", "init": "torch"},
-        "training": True,
-    },
-}
-
-
-class Published(NamedTuple):
-    """Hold a number of the paper and its standard deviation over seeds.
-
-    Args:
-        mean: The number.
-        std: Its standard deviation.
-    """
-
-    mean: float
-    std: float
-
-
-@final
-@dataclass(frozen=True)
-class Cell:
-    """Describe one number of a table.
-
-    Args:
-        model: The paper's name of the row.
-        memory: How many examples are held; None for a learner without a memory.
-        column: The paper's name of the stream; in tables 7 to 9, of the column.
-        metric: A field of `Metrics`, "alignment" for the mean dot product of table 4, or "ta" for the accuracy on
-            training examples at the end.
-        seeds: The seeds over which mean and standard deviation are taken.
-        published: The paper's number; None where it has none.
-        experiment: The whole setting, with seed 0.
-        ours: Whether it is run although the paper has no number for it.
-        most: The largest number of seeds to run, for runs that take very long; None for no limit.
-    """
-
-    model: str
-    memory: int | None
-    column: str
-    metric: str
-    seeds: range
-    published: Published | None
-    experiment: Experiment
-    ours: bool = False
-    most: int | None = None
-
-    @property
-    def row(self) -> str:
-        """The model followed by the size of its memory, such as "MER 500"."""
-        return self.model if self.memory is None else f"{self.model} {self.memory}"
-
-
-@final
-@dataclass(frozen=True)
-class PaperTable:
-    """Describe one table of the paper.
-
-    Args:
-        name: Its name, such as "table-1".
-        title: Its title.
-        cells: Its numbers in the paper's order, row by row.
-        notes: Remarks on what the paper leaves open, or where it contradicts itself.
-    """
-
-    name: str
-    title: str
-    cells: tuple[Cell, ...]
-    notes: tuple[str, ...] = ()
-
-
-class _Model(NamedTuple):
-    """Describe what a row runs."""
-
-    learner: str
-    memory_kind: str | None = None
-    settings: str | None = None  # its name in `metareplay.paper.best`, if that is not the learner's
-    options: Options | None = None  # options of the learner that differ from the best ones
-    network: Options | None = None  # options of the network that differ from the usual ones of the stream
-    stream: Options | None = None  # options of the stream that differ from the usual ones
-
-
-class _Column(NamedTuple):
-    """Describe what a column shows."""
-
-    name: str
-    stream: str
-    metric: str
-    seeds: range = range(5)
-
-
-MODELS = {
-    "Online": _Model("online"),
-    "Independent": _Model("independent"),
-    "Task Input": _Model("task-input"),
-    "EWC": _Model("ewc"),
-    "GEM": _Model("gem", "ring"),
-    "GEM with Reservoir Sampling": _Model("gem", "reservoir", "gem-reservoir"),
-    "ER with SGD (algorithm 4)": _Model("er", "reservoir"),
-    "ER with Tasks and SGD (algorithm 5)": _Model("er-tasks", "reservoir"),
-    "ER with Tasks and Adam": _Model("er-tasks", "reservoir", "er-tasks-adam"),
-    "ER with Tasks and RMSProp": _Model("er-tasks", "reservoir", "er-tasks-rmsprop"),
-    "ER with Tasks and GEM Style Buffer": _Model("er-tasks", "ring", "er-tasks-ring"),
-    "MER": _Model("mer", "reservoir"),
-    "MER (algorithm 1)": _Model("mer", "reservoir"),
-    "MER (algorithm 6)": _Model("mer-one-big-batch", "reservoir"),
-    "MER (algorithm 7)": _Model("mer-current-rate", "reservoir"),
-}
 OMNIGLOT_MODELS = MODELS | {
-    "Online, 10 steps per example": _Model("online", options={"steps": 10}),
-    "Online, 100 steps per example": _Model("online", options={"steps": 100}, network={"init": "glorot"}),
-    "EWC, 10 steps per example": _Model("ewc", options={"steps": 10}),
+    "Online, 10 steps per example": RowModel("online", options={"steps": 10}),
+    "Online, 100 steps per example": RowModel("online", options={"steps": 100}, network={"init": "glorot"}),
+    "EWC, 10 steps per example": RowModel("ewc", options={"steps": 10}),
 }
 CHANGES: dict[str, dict[str, Options]] = {  # what is changed in the network that the paper prints, or in its training
     "as printed": {},
@@ -158,36 +27,21 @@ CHANGES: dict[str, dict[str, Options]] = {  # what is changed in the network tha
 }
 PRINTED_NETWORK: Options = {"norm": None, "init": "torch"}
 PRINTED_MODELS = {
-    f"{name}, {change}": _Model(
+    f"{name}, {change}": RowModel(
         learner, kind, options=changes.get("options"), network=PRINTED_NETWORK | changes.get("network", {})
     )
     for change, changes in CHANGES.items()
     for name, learner, kind in (("MER", "mer", "reservoir"), ("Online", "online", None))
 }
 DATA_MODELS = {  # other readings of what the paper says about the data
-    "MER": _Model("mer", "reservoir"),
-    "MER, black and white": _Model("mer", "reservoir", stream={"pixels": "binary"}),
-    "MER, alphabets shuffled": _Model("mer", "reservoir", stream={"order": "shuffled"}),
-    "MER, tested on other drawers": _Model("mer", "reservoir", stream={"split": "drawers"}),
-    "MER, one head for all characters": _Model("mer", "reservoir", stream={"labels": "all"}),
+    "MER": RowModel("mer", "reservoir"),
+    "MER, black and white": RowModel("mer", "reservoir", stream={"pixels": "binary"}),
+    "MER, alphabets shuffled": RowModel("mer", "reservoir", stream={"order": "shuffled"}),
+    "MER, tested on other drawers": RowModel("mer", "reservoir", stream={"split": "drawers"}),
+    "MER, one head for all characters": RowModel("mer", "reservoir", stream={"labels": "all"}),
 }
-TABLE_4_MODELS = {"ER": _Model("er-tasks", "reservoir"), "MER": _Model("mer-one-big-batch", "reservoir")}
+TABLE_4_MODELS = {"ER": RowModel("er-tasks", "reservoir"), "MER": RowModel("mer-one-big-batch", "reservoir")}
 
-# Options that the paper did not search, written down so that a change of a default does not change a table.
-FIXED: dict[str, Options] = {
-    "online": {"steps": 1},
-    "ewc": {"fisher_examples": 10, "fisher": "squared-mean", "steps": 1},
-    "er": {"optimizer": "sgd"},
-    "er-tasks": {"optimizer": "sgd"},
-    "mer": {"gamma": 1.0},
-}
-
-SAFEGUARDS: dict[tuple[str, str], Options] = {("ewc", OMNIGLOT): {"clip": 5.0}}  # what the paper does not mention
-
-MOST_SEEDS: dict[tuple[str, str, int | None], int] = {  # of runs that take more than ten minutes on a GPU
-    ("gem", OMNIGLOT, 5120): 1,
-    ("mer-current-rate", OMNIGLOT, 5120): 1,
-}
 
 MISSING_RATE = (
     "The paper lists no alpha for MER (algorithm 1) on Many Permutations with 5120 memories; we use 0.1, "
@@ -252,7 +106,7 @@ EWC         |    - | 57.96 ± 1.33 | 78.38 ± 0.72 | -20.42 ± 1.60 | 62.32 ± 1
 GEM         | 5120 | 87.58 ± 0.32 | 86.46 ± 0.46 |  +1.12 ± 0.35 | 83.02 ± 0.23 | 80.46 ± 0.38 |  +2.56 ± 0.42
 MER         | 5120 | 89.56 ± 0.11 | 87.62 ± 0.16 |  +1.94 ± 0.18 | 85.50 ± 0.16 | 86.36 ± 0.21 |  -0.86 ± 0.21
 """
-    return _table(
+    return table_of(
         "table-1", "MER and the baselines with 5120 memories", rows, _metrics(ROTATIONS, PERMUTATIONS), CLONED
     )
 
@@ -273,7 +127,7 @@ MER | 5120 | 89.56 ± 0.11 | 87.62 ± 0.16 |  +1.94 ± 0.18 | 85.50 ± 0.16 | 86
         GEM_200_TWICE,
         MER_200_TWICE,
     )
-    return _table("table-2", "GEM and MER with less memory", rows, _metrics(ROTATIONS, PERMUTATIONS), *notes)
+    return table_of("table-2", "GEM and MER with less memory", rows, _metrics(ROTATIONS, PERMUTATIONS), *notes)
 
 
 def table_3() -> PaperTable:
@@ -296,7 +150,7 @@ MER    | 5120 | 62.52 ± 0.32 | 59.44 ± 0.23 |  +3.08 ± 0.31 | 75.23 ± 0.52 |
         MER_MANY_TWICE,
         "GEM with 5120 memories: LA + BTI is 56.74 but RA 56.76.",
     )
-    return _table("table-3", "Many short tasks", rows, _metrics(MANY, OMNIGLOT), *notes)
+    return table_of("table-3", "Many short tasks", rows, _metrics(MANY, OMNIGLOT), *notes)
 
 
 def table_4() -> PaperTable:
@@ -309,9 +163,9 @@ MER | 5120 | +0.042 ± 0.017 | +0.017 ± 0.007 | +0.131 ± 0.027
         "ER is algorithm 5 and MER algorithm 6, both with one batch per example and their best settings.",
         USUAL_MEMORY,
     )
-    columns = [_Column(PRINTED[stream], stream, "alignment") for stream in (PERMUTATIONS, ROTATIONS, MANY)]
+    columns = [TableColumn(PRINTED[stream], stream, "alignment") for stream in (PERMUTATIONS, ROTATIONS, MANY)]
     title = "Mean dot product of new and past gradients"
-    return _table("table-4", title, rows, columns, *notes, models=TABLE_4_MODELS, alignment=5)
+    return table_of("table-4", title, rows, columns, *notes, models=TABLE_4_MODELS, alignment=5)
 
 
 def table_5() -> PaperTable:
@@ -323,8 +177,8 @@ EWC        |    - | 58.26 ± 1.98
 GEM        | 5120 | 65.96 ± 1.67
 MER        | 5120 | 66.74 ± 1.41
 """
-    columns = [_Column(PRINTED[ROTATIONS], ROTATIONS, "fti")]
-    return _table("table-5", "Forward transfer and interference", rows, columns, USUAL_MEMORY)
+    columns = [TableColumn(PRINTED[ROTATIONS], ROTATIONS, "fti")]
+    return table_of("table-5", "Forward transfer and interference", rows, columns, USUAL_MEMORY)
 
 
 def table_6() -> PaperTable:
@@ -373,8 +227,8 @@ GEM with Reservoir Sampling         | 5120 | 87.16 ± 0.41 | 83.68 ± 0.40 | 58.
         MER_200_TWICE,
         MER_MANY_TWICE,
     )
-    columns = [_Column(PRINTED[stream], stream, "ra") for stream in (ROTATIONS, PERMUTATIONS, MANY)]
-    return _table("table-6", "What MER is made of: retained accuracy", rows, columns, *notes)
+    columns = [TableColumn(PRINTED[stream], stream, "ra") for stream in (ROTATIONS, PERMUTATIONS, MANY)]
+    return table_of("table-6", "What MER is made of: retained accuracy", rows, columns, *notes)
 
 
 def table_7() -> PaperTable:
@@ -403,7 +257,7 @@ MER (algorithm 7)                   | 5120 | 89.34 ± 0.21 | 89.30 ± 0.18 | 89.
                                     |  200 | 77.26 ± 1.19 | 77.18 ± 1.25 | 76.50 ± 0.94
 """
     notes = (SAME_RUNS, CLONED, GEM_500_TWICE, GEM_200_TWICE, MER_200_TWICE)
-    return _table("table-7", "Other seeds: MNIST Rotations", rows, _reproductions(ROTATIONS), *notes)
+    return table_of("table-7", "Other seeds: MNIST Rotations", rows, _reproductions(ROTATIONS), *notes)
 
 
 def table_8() -> PaperTable:
@@ -432,7 +286,7 @@ MER (algorithm 7)                   | 5120 | 85.64 ± 0.23 | 85.48 ± 0.19 | 85.
                                     |  200 | 73.22 ± 0.37 | 72.33 ± 1.15 | 71.69 ± 1.13
 """
     notes = (SAME_RUNS, CLONED)
-    return _table("table-8", "Other seeds: MNIST Permutations", rows, _reproductions(PERMUTATIONS), *notes)
+    return table_of("table-8", "Other seeds: MNIST Permutations", rows, _reproductions(PERMUTATIONS), *notes)
 
 
 def table_9() -> PaperTable:
@@ -455,7 +309,7 @@ MER (algorithm 7)                   | 5120 | 63.14 ± 0.32 | 63.08 ± 0.54 | 63.
                                     |  500 | 46.72 ± 0.55 | 46.42 ± 0.70 | 46.63 ± 0.47
 """
     notes = (SAME_RUNS, CLONED, MISSING_RATE, BATCH_TWICE, ONLINE_TWICE, ER_TWICE, MER_MANY_TWICE)
-    return _table("table-9", "Other seeds: Many Permutations", rows, _reproductions(MANY), *notes)
+    return table_of("table-9", "Other seeds: Many Permutations", rows, _reproductions(MANY), *notes)
 
 
 def variants() -> PaperTable:
@@ -508,7 +362,7 @@ MER (algorithm 7)                   | 5120 |         ours |         ours |      
 """
     notes = (GROUP_NORM, CLIPPED, OUR_SETTINGS, NO_GEM_500, ONE_SEED, MANY_STEPS, TRAINING)
     title = "Omniglot: every method, and the accuracy on training examples"
-    return _table("table-3-omniglot", title, rows, _with_training(), *notes, models=OMNIGLOT_MODELS)
+    return table_of("table-3-omniglot", title, rows, _with_training(), *notes, models=OMNIGLOT_MODELS)
 
 
 def table_3_printed() -> PaperTable:
@@ -520,14 +374,14 @@ def table_3_printed() -> PaperTable:
         for memory in ((5120, 500) if name.startswith("MER") else ("-",))
     )
     title = "Omniglot with the printed network, and with one thing changed"
-    return _table("table-3-printed", title, rows, _with_training(), ONE_CHANGE, TRAINING, models=PRINTED_MODELS)
+    return table_of("table-3-printed", title, rows, _with_training(), ONE_CHANGE, TRAINING, models=PRINTED_MODELS)
 
 
 def table_3_data() -> PaperTable:
     """Return what MER reaches on Omniglot with other readings of what the paper says about the data."""
     rows = "\n".join(f"{name} | 500 | {' | '.join([OURS] * 4)}" for name in DATA_MODELS)
     title = "Omniglot with other pixels, order and split"
-    return _table("table-3-data", title, rows, _with_training(), GROUP_NORM, TRAINING, models=DATA_MODELS)
+    return table_of("table-3-data", title, rows, _with_training(), GROUP_NORM, TRAINING, models=DATA_MODELS)
 
 
 OF_THE_PAPER: dict[str, Callable[[], PaperTable]] = {
@@ -552,84 +406,17 @@ TABLES = OF_THE_PAPER | OBSERVED
 OBSERVATIONS = tuple(OBSERVED)
 
 
-def _metrics(*streams: str) -> list[_Column]:
-    return [_Column(PRINTED[stream], stream, metric) for stream, metric in product(streams, ("ra", "la", "bti"))]
+def _metrics(*streams: str) -> list[TableColumn]:
+    return [TableColumn(PRINTED[stream], stream, metric) for stream, metric in product(streams, ("ra", "la", "bti"))]
 
 
-def _with_training() -> list[_Column]:
-    return [*_metrics(OMNIGLOT), _Column(PRINTED[OMNIGLOT], OMNIGLOT, "ta")]
+def _with_training() -> list[TableColumn]:
+    return [*_metrics(OMNIGLOT), TableColumn(PRINTED[OMNIGLOT], OMNIGLOT, "ta")]
 
 
-def _reproductions(stream: str) -> list[_Column]:
+def _reproductions(stream: str) -> list[TableColumn]:
     return [
-        _Column("Original", stream, "ra"),
-        _Column("Same Seeds", stream, "ra"),
-        _Column("Different Seeds", stream, "ra", range(5, 30)),
+        TableColumn("Original", stream, "ra"),
+        TableColumn("Same Seeds", stream, "ra"),
+        TableColumn("Different Seeds", stream, "ra", range(5, 30)),
     ]
-
-
-def _table(
-    name: str,
-    title: str,
-    rows: str,
-    columns: list[_Column],
-    *notes: str,
-    models: dict[str, _Model] = MODELS,
-    alignment: int = 0,
-) -> PaperTable:
-    cells = tuple(
-        Cell(
-            model=model,
-            memory=memory,
-            column=column.name,
-            metric=column.metric,
-            seeds=column.seeds,
-            published=None if published == OURS else _published(published),
-            ours=published == OURS,
-            experiment=_experiment(models[model], column.stream, memory, alignment),
-            most=MOST_SEEDS.get((models[model].learner, column.stream, memory)),
-        )
-        for model, memory, numbers in _rows(rows)
-        for column, published in zip(columns, numbers, strict=True)
-    )
-    return PaperTable(name, title, cells, notes)
-
-
-def _rows(text: str) -> Iterator[tuple[str, int | None, list[str]]]:
-    """Yield the model, memory and numbers of every line; a line without a model continues the one above it."""
-    model = ""
-    for line in text.strip().splitlines():
-        name, memory, *numbers = (part.strip() for part in line.split("|"))
-        model = name or model
-        yield model, None if memory == "-" else int(memory), numbers
-
-
-def _published(text: str) -> Published | None:
-    if text == "-":
-        return None
-    mean, std = text.split(" ± ")
-    return Published(float(mean), float(std))
-
-
-def _experiment(model: _Model, stream: str, memory: int | None, alignment: int) -> Experiment:
-    common = SETTINGS[stream]
-    if model.network:
-        common = common | {"network": common["network"] | model.network}
-    if model.stream:
-        common = common | {"stream_options": common["stream_options"] | model.stream}
-    held = memory or 500  # not used by a learner without a memory
-    searched = best(model.settings or model.learner, stream, held)
-    return Experiment(
-        learner=model.learner,
-        stream=stream,
-        memory=held,
-        memory_kind=model.memory_kind,
-        hidden=(100, 100),
-        options={"clip": None}
-        | FIXED.get(model.learner, {})
-        | searched
-        | SAFEGUARDS.get((model.learner, stream), {})
-        | (model.options or {}),
-        alignment=alignment,
-        **common,
-    )

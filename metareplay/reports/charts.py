@@ -34,7 +34,7 @@ def rounded(value: float | None, digits: int) -> Plain:
 
 
 def _thinned(values: Sequence[float], step: int) -> list[float]:
-    """Return every so many values, and the last one."""
+    """Return one value out of every `step`, and the last one."""
     return [*values[:-1:step], *values[-1:]]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, final
 
+from metareplay.experiments.base import BaseRecord
 from metareplay.reports.charts import Chart
 from metareplay.reports.tables import Table
 
@@ -192,3 +193,25 @@ class Family(ABC, Generic[AnyResult]):
         """
         del group
         return None
+
+
+AnyRunRecord = TypeVar("AnyRunRecord", bound=BaseRecord)
+
+
+class RecordFamily(Family[AnyRunRecord], ABC):
+    """Show the records of one kind of run, which know their key, seed and date."""
+
+    @final
+    def key(self, record: AnyRunRecord) -> str:
+        """Return the key of the run."""
+        return record.key
+
+    @final
+    def seed(self, record: AnyRunRecord) -> int:
+        """Return the seed of the run."""
+        return int(record.seed)
+
+    @final
+    def date(self, record: AnyRunRecord) -> str:
+        """Return when the run ended."""
+        return str(record.date)

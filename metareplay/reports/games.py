@@ -10,7 +10,7 @@ import numpy as np
 from metareplay._core.text import deviation, duration
 from metareplay.experiments.base import kind_of
 from metareplay.reports.charts import Chart, Dot, Dots, Line, Lines, Panel
-from metareplay.reports.family import Family, Group, Tried
+from metareplay.reports.family import Group, RecordFamily, Tried
 from metareplay.reports.game_commands import game_command
 from metareplay.reports.tables import Cell, Column, Table
 from metareplay.reports.words import (
@@ -37,7 +37,7 @@ SCORES: Final = (
 
 
 @final
-class Games(Family[GameRecord]):
+class Games(RecordFamily[GameRecord]):
     """Show runs of agents."""
 
     name = "games"
@@ -57,18 +57,6 @@ class Games(Family[GameRecord]):
         if record.means.shape[0] != len(record.frames):
             raise ValueError("there is not one evaluation per number of frames")
         return record
-
-    def key(self, record: GameRecord) -> str:
-        """Return the key of the run."""
-        return record.key
-
-    def seed(self, record: GameRecord) -> int:
-        """Return the seed of the run."""
-        return int(record.seed)
-
-    def date(self, record: GameRecord) -> str:
-        """Return when the run ended."""
-        return str(record.date)
 
     def setting(self, record: GameRecord) -> str:
         """Return everything but the seeds and the engine."""

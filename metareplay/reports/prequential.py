@@ -12,7 +12,7 @@ from metareplay.experiments.base import kind_of
 from metareplay.experiments.prequential_record import PrequentialRecord
 from metareplay.reports.charts import Chart, Line, Lines, Matrix, Panel
 from metareplay.reports.commands import run_command
-from metareplay.reports.family import Family, Group, Tried
+from metareplay.reports.family import Group, RecordFamily, Tried
 from metareplay.reports.tables import Cell, Column, Table
 from metareplay.reports.words import (
     all_of,
@@ -39,7 +39,7 @@ SCORES: Final = {
 
 
 @final
-class Prequentials(Family[PrequentialRecord]):
+class Prequentials(RecordFamily[PrequentialRecord]):
     """Show prequential runs."""
 
     name = "prequential"
@@ -56,18 +56,6 @@ class Prequentials(Family[PrequentialRecord]):
                 raise ValueError(f"{name} has {len(values)} points")
             np.array(values, np.float64)
         return record
-
-    def key(self, record: PrequentialRecord) -> str:
-        """Return the key of the run."""
-        return record.key
-
-    def seed(self, record: PrequentialRecord) -> int:
-        """Return the seed of the run."""
-        return int(record.seed)
-
-    def date(self, record: PrequentialRecord) -> str:
-        """Return when the run ended."""
-        return str(record.date)
 
     def setting(self, record: PrequentialRecord) -> str:
         """Return everything but the seed and the engine."""

@@ -10,7 +10,7 @@ from metareplay.experiments.base import kind_of
 from metareplay.experiments.record import Record
 from metareplay.reports.charts import Chart, Dot, Dots
 from metareplay.reports.commands import run_command
-from metareplay.reports.family import Family, Group, Tried
+from metareplay.reports.family import Group, RecordFamily, Tried
 from metareplay.reports.published import bare_setting
 from metareplay.reports.stream_charts import accuracy_charts, alignment_charts
 from metareplay.reports.tables import Cell, Column, Table
@@ -43,7 +43,7 @@ NOT_TOLD: Final = ("stream", "seed", "shape", "values")
 
 
 @final
-class Streams(Family[Record]):
+class Streams(RecordFamily[Record]):
     """Show runs on streams of tasks."""
 
     name = "streams"
@@ -62,18 +62,6 @@ class Streams(Family[Record]):
         record = Record.from_json(parts)
         hash(record.stream.get("tasks"))
         return record
-
-    def key(self, record: Record) -> str:
-        """Return the key of the run."""
-        return record.key
-
-    def seed(self, record: Record) -> int:
-        """Return the seed of the run."""
-        return int(record.seed)
-
-    def date(self, record: Record) -> str:
-        """Return when the run ended."""
-        return str(record.date)
 
     def setting(self, record: Record) -> str:
         """Return everything but the seed and the engine."""

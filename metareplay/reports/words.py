@@ -117,7 +117,7 @@ def moment(date: object) -> str:
 
 
 def distinct(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return names of which those that are shared by several settings say what differs between these.
+    """Return names; where several settings share one, what differs between them is added.
 
     Args:
         names: The name of each setting.

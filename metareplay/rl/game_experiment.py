@@ -15,7 +15,7 @@ from metareplay.experiments.base import BaseExperiment
 from metareplay.experiments.identity import describe
 from metareplay.experiments.names import find, name_of
 from metareplay.learners import Q_LEARNERS, QLearner
-from metareplay.learners.predictor import checked, option_types
+from metareplay.learners.option_types import checked, option_types
 from metareplay.learners.table_learner import plain_settings
 from metareplay.memories import Memory, Recent, Reservoir
 from metareplay.memories.memory import check_capacity
@@ -86,7 +86,7 @@ class GameExperiment(BaseExperiment[GameRecord]):
         frames: Frames per task.
         game_options: The environment's own options: size, frames and rewards, for Catcher also screen and rounding, and
             for Flappy Bird carry_velocity.
-        every: Evaluate after every so many frames.
+        every: Frames between two evaluations.
         episodes: Episodes per task in an evaluation.
         cap: The most frames of such an episode.
         seed: The seed of the game, the first weights and the agent.

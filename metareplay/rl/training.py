@@ -16,7 +16,7 @@ from metareplay.environments.scheduled import ScheduledEnv
 from metareplay.environments.wrapped import without_checks
 from metareplay.errors import InputError
 from metareplay.experiments.base import BaseRun, Curves, Progress
-from metareplay.experiments.following import Follower, Following, followers_in
+from metareplay.experiments.following import Follower, done
 from metareplay.experiments.identity import describe
 from metareplay.learners import checkpoint as checkpoints
 from metareplay.learners.q_learner import QLearner
@@ -68,10 +68,7 @@ def train(
         follow: Who is told how the run is going; this does not change what is learned.
     """
     work = Training(agent, env, frames, evaluation=evaluation, about=about, checkpoint=checkpoint)
-    with Following(work, followers_in(follow)) as following:
-        for step in work.steps():
-            following.step(step)
-        return following.end(work.record())
+    return done(work, follow)
 
 
 @final

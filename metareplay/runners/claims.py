@@ -119,7 +119,7 @@ def is_claimed(folder: Path, key: str) -> bool:
 
 
 def allow(count: int) -> None:
-    """Let this process hold so many claims at a time, if the system permits that many open files.
+    """Let this process hold this many claims at a time, if the system permits that many open files.
 
     Args:
         count: How many claims.

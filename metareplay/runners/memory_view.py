@@ -18,7 +18,7 @@ FEW: Final = 240  # likewise, where reading labels means to read whole examples 
 SIDE: Final = 32  # pixels on each side of a picture, at most; of larger ones every second, third, ... pixel is shown
 NUMBERS: Final = 8  # numbers of an example that is no picture, at most
 CLASSES: Final = 30  # classes, at most: the most frequent ones
-SQUARES: Final = {784: 28, 1024: 32}  # rows of so many pixels are pictures of this side
+SQUARES: Final = {784: 28, 1024: 32}  # the side of the pictures that have this many pixels
 
 
 @final

@@ -1,4 +1,4 @@
-"""Grids of settings: lists of values, of which every combination is tried, or a random sample of them."""
+"""Grids of settings: every combination of some lists of values, or a random sample of these."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -84,7 +84,7 @@ class Grid:
 
 
 def _checked(name: str, values: Sequence[Any] | NDArray[Any]) -> tuple[Any, ...]:
-    """Return the values of a field; raise InputError if they are no list, none at all, or one is there twice."""
+    """Return the values of a field; raise InputError if they are not a list, are none at all, or one is there twice."""
     if not isinstance(values, list | tuple | range | np.ndarray):
         raise InputError(f"{name}={values!r} in the grid: give a list of values, such as [{values!r}]")
     found = tuple(value.item() if isinstance(value, np.generic) else value for value in values)

@@ -11,7 +11,7 @@ def rounds(tasks: int, factor: int | None) -> list[int | None]:
 
     Args:
         tasks: How many tasks there are.
-        factor: Each round keeps one setting out of so many and goes over so many times as many tasks; None for a
+        factor: Each round keeps one setting out of this many and goes over this many times as many tasks; None for a
             single round over all tasks.
 
     >>> rounds(20, 3), rounds(2, 3), rounds(20, None)
@@ -20,7 +20,7 @@ def rounds(tasks: int, factor: int | None) -> list[int | None]:
     if factor is None:
         return [None]
     if whole("halving", factor) < 2:
-        raise InputError(f"halving={factor}: each round keeps one setting out of so many; use at least 2")
+        raise InputError(f"halving={factor}: each round keeps one setting out of this many; use at least 2")
     sizes = [-(-tasks // factor**power) for power in range(ROUNDS - 1, 0, -1)]
     return [*sorted({size for size in sizes if size < tasks}), None]
 
@@ -30,7 +30,7 @@ def kept(settings: int, factor: int) -> int:
 
     Args:
         settings: How many there are.
-        factor: One out of so many is kept.
+        factor: One out of this many is kept.
 
     >>> kept(300, 3), kept(100, 3), kept(1, 3)
     (100, 34, 1)

@@ -1,7 +1,7 @@
 """What a sweep tries settings of: one of our experiments, a game, or a function of the user's own."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, final
 
@@ -44,7 +44,7 @@ class Subject(ABC):
             settings: The value of each field of the grid.
             seed: Its seed.
             held_out: The share of the training examples that is held out; 0 for none.
-            first_tasks: Learn only so many tasks; None for all of them.
+            first_tasks: Learn only this many tasks; None for all of them.
         """
 
     @property
@@ -104,9 +104,9 @@ class StreamSubject(Subject):
         """Return the experiment with one setting."""
         base = self.template
         about = BENCHMARKS[find("stream", base.stream, STREAMS_BY_NAME)]
-        fields = {name: value for name, value in settings.items() if name in RUN_FIELDS}
-        of_stream = {name: value for name, value in settings.items() if name in about.stream_options}
-        of_network = {name: value for name, value in settings.items() if name in about.network_options}
+        fields, of_stream, of_network, others = _sorted(
+            settings, RUN_FIELDS, about.stream_options, about.network_options
+        )
         placed = replace(
             base,
             **fields,
@@ -116,7 +116,6 @@ class StreamSubject(Subject):
             stream_options=base.stream_options | of_stream,
             network=base.network | of_network,
         )
-        others = {name: v for name, v in settings.items() if name not in {*fields, *of_stream, *of_network}}
         usual = {} if self.usual is None else self.usual(placed)
         return replace(placed, options={**usual, **base.options, **others})
 
@@ -151,10 +150,8 @@ class GameSubject(Subject):
         if held_out or first_tasks is not None:
             raise InputError("a game has no training examples to hold out, and its tasks are not learned in part")
         base = self.template
-        fields = {name: value for name, value in settings.items() if name in GAME_FIELDS}
-        of_game = {n: v for n, v in settings.items() if n in find("game", base.game, GAMES).options and n not in fields}
+        fields, of_game, others = _sorted(settings, GAME_FIELDS, find("game", base.game, GAMES).options)
         placed = replace(base, **fields, seed=seed, game_options=base.game_options | of_game)
-        others = {name: value for name, value in settings.items() if name not in {*fields, *of_game}}
         usual = {} if self.usual is None else self.usual(placed)
         return replace(placed, options={**usual, **base.options, **others})
 
@@ -180,6 +177,15 @@ class OwnSubject(Subject):
     ) -> OwnExperiment:
         """Return the experiment with one setting."""
         return OwnExperiment(build=self.build, settings=settings, seed=seed, held_out=held_out, first_tasks=first_tasks)
+
+
+def _sorted(settings: Settings, *places: Collection[str]) -> list[dict[str, Any]]:
+    """Give each value to the first place that has its name; the last part are those that no place has."""
+    parts: list[dict[str, Any]] = [{} for _ in (*places, None)]
+    for name, value in settings.items():
+        which = next((number for number, names in enumerate(places) if name in names), -1)
+        parts[which][name] = value
+    return parts
 
 
 def subject_of(what: "Subject | Experiment | GameExperiment | Build") -> Subject:

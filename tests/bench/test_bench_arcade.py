@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from small_games import small_cnn
 
-from metareplay.bench.arcade import AGAINST_ONE, CATCHER, SETTINGS, ArcadeBenchmark, measure
-from metareplay.bench.frame import QUICK
+from metareplay.bench.arcade import CATCHER, SETTINGS, ArcadeBenchmark, measure
+from metareplay.bench.frame import AGAINST_ONE, QUICK
 from metareplay.rl.arcade import obstacle
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from metareplay import networks
 from metareplay.bench import cuda as bench_cuda
-from metareplay.bench.frame import AGAINST_TORCH, QUICK, Effort, Timing
+from metareplay.bench.frame import AGAINST_ONE, AGAINST_TORCH, QUICK, Effort, Timing
 from metareplay.cli.display import bench_table
 
 CPU = torch.device("cpu")
@@ -34,7 +34,7 @@ def test_a_step_is_timed_against_the_torch_loop(regression: bool) -> None:
 
 
 def test_replicas_are_timed_against_one() -> None:
-    found = bench_cuda.replicas(BRIEF, SMALL, 2.0, 1.3, count=2, device=CPU).to_json(bench_cuda.AGAINST_ONE)
+    found = bench_cuda.replicas(BRIEF, SMALL, 2.0, 1.3, count=2, device=CPU).to_json(AGAINST_ONE)
     assert found["name"] == "2 runs side by side, small"
     assert found["ratio"] == pytest.approx(found["all"] / found["one"])
     assert (found["at_most"], found["aim"]) == (2.0, 1.3)
@@ -64,7 +64,7 @@ def test_what_is_promised_is_what_is_timed() -> None:
 
 def test_the_document_is_plain_json_and_makes_tables() -> None:
     timing = bench_cuda.measure(SMALL, BRIEF, device=CPU).to_json(AGAINST_TORCH)
-    beside = bench_cuda.replicas(BRIEF, SMALL, 2.0, 1.3, count=2, device=CPU).to_json(bench_cuda.AGAINST_ONE)
+    beside = bench_cuda.replicas(BRIEF, SMALL, 2.0, 1.3, count=2, device=CPU).to_json(AGAINST_ONE)
     found = {"device": "some GPU", "timings": [timing], "replicas": [beside]}
     sheets = bench_cuda.CudaBenchmark().sheets(json.loads(json.dumps(found)))
     assert sum(bench_table(sheet).row_count for sheet in sheets) == 2

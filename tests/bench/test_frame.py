@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,10 @@ import torch
 
 import metareplay as mr
 from metareplay.bench.cpu import CpuBenchmark
-from metareplay.bench.cuda import AGAINST_ONE, CudaBenchmark
+from metareplay.bench.cuda import CudaBenchmark
 from metareplay.bench.fleet import AGAINST_FLOOR, FleetBenchmark
 from metareplay.bench.frame import (
+    AGAINST_ONE,
     AGAINST_TORCH,
     Benchmark,
     Column,
@@ -23,6 +24,7 @@ from metareplay.bench.frame import (
     Timing,
     announced,
     calibrate,
+    clock_in_turns,
     clock_learner,
     compare,
     document,
@@ -77,6 +79,23 @@ def test_calibration_finds_how_many_examples_fill_a_turn(each: float, most: int,
 
 def test_calibration_goes_on_while_the_first_examples_are_slow() -> None:
     assert calibrate(lambda count: 0.1 + 0.001 * count, 0.5, warm_up=1) > 150
+
+
+def test_two_clocks_take_turns_of_about_the_same_length() -> None:
+    asked: dict[float, list[int]] = {0.01: [], 0.1: []}
+
+    def clock(each: float) -> Callable[[int], float]:
+        def learn(count: int) -> float:
+            asked[each].append(count)
+            return count * each
+
+        return learn
+
+    turns = clock_in_turns(clock(0.01), clock(0.1), Effort(rounds=2, seconds=0.5), warm_up=3)
+    assert (turns.first, turns.second, turns.ratio) == pytest.approx((0.01, 0.1, 10))
+    assert asked == {0.01: [3, 1, 50, 50, 50], 0.1: [3, 1, 5, 5, 5]}
+    turns = clock_in_turns(clock(0.01), clock(0.1), Effort(rounds=2, seconds=0.5), warm_up=3, most=4)
+    assert asked[0.01][5:] == asked[0.1][5:] == [3, 1, 4, 4, 4]
 
 
 def test_a_comparison_is_in_microseconds_per_step() -> None:

@@ -2,7 +2,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from PIL import Image
 from small_runs import instead_of_mnist
 
@@ -30,10 +29,8 @@ def test_a_miniature_of_the_demo(
     instead_of_mnist(monkeypatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["metareplay", "demo", "--tasks", "2", "--examples", "5", "--memory", "10"])
-    threads = torch.get_num_threads()
     with pytest.raises(SystemExit) as stopped:
         cli.main()
-    torch.set_num_threads(threads)
     assert stopped.value.code == 0
     out, err = capsys.readouterr()
 

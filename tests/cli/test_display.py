@@ -9,8 +9,8 @@ import metareplay as mr
 from metareplay._core.text import duration, spread
 from metareplay.cli.display import paper_table, table
 from metareplay.experiments.experiment import Experiment
+from metareplay.paper.cells import Cell, Published
 from metareplay.paper.results import Result
-from metareplay.paper.tables import Cell, Published
 
 
 def shown(groups: dict[str, list[mr.Record]]) -> str:

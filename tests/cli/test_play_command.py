@@ -106,7 +106,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "negative seed": (["--seed", "-1"], "seed=-1: use a whole number from 0"),
     "another file": (["--out", "file"], "file is a file; give a folder, or a name that ends in .gif"),
     "another kind": (["--out", "film.mp4"], "film.mp4: give a name that ends in .gif, or a folder"),
-    "no GIF": (["--out", "text.gif"], "text.gif exists and is no GIF; choose another name"),
+    "no GIF": (["--out", "text.gif"], "text.gif exists and is not a GIF; choose another name"),
     "in a file": (["--out", "file/game.gif"], "cannot write file/game.gif: file is a file; choose another"),
     "a folder in a file": (["--out", "file/folder"], "cannot write file/folder: file is a file; choose another"),
 }

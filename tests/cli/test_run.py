@@ -27,7 +27,7 @@ def results(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def interrupt_after(seen: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let Ctrl-C be pressed once so many examples were learned; a chunk is one example, each is saved."""
+    """Let Ctrl-C be pressed once this many examples were learned; a chunk is one example, each is saved."""
     learn = loop.Run._learn
 
     def interrupted(self: loop.Run, chunk: mr.streams.stream.Chunk) -> Iterator[None]:

@@ -11,8 +11,8 @@ import pytest
 from toy_dataset import ARRAYS, FILES, TOY, assert_toy, empty_cache, write
 
 from metareplay import data
-from metareplay.data import Images, Source, download, load
-from metareplay.data.download import FASHION_MNIST, MNIST, TEST_XS, TRAIN_XS, TRAIN_YS
+from metareplay.data import Images, Source, load
+from metareplay.data.sources import FASHION_MNIST, MNIST, SOURCES, TEST_XS, TRAIN_XS, TRAIN_YS
 from metareplay.errors import DataError
 
 
@@ -65,7 +65,7 @@ def test_load_leaves_another_dataset_in_the_given_folder_alone(
 ) -> None:
     others = {file: content + b"!" for file, content in FILES.items()}
     other = Source("other", {file: hashlib.sha256(content).hexdigest() for file, content in others.items()})
-    monkeypatch.setitem(download.SOURCES, "other", other)
+    monkeypatch.setitem(SOURCES, "other", other)
     monkeypatch.setenv("METAREPLAY_DATA", str(tmp_path / "given"))
     write(tmp_path / "given", others)
     write(cache / "toy", FILES)

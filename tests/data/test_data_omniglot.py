@@ -21,9 +21,10 @@ from small_characters import (
 from toy_dataset import empty_cache
 
 from metareplay import data
-from metareplay.data import Characters, download
-from metareplay.data.download import OMNIGLOT, complete, folders
+from metareplay.data import Characters
+from metareplay.data.dataset_files import complete, folders
 from metareplay.data.omniglot import ALPHABETS, OMNIGLOT_NPZ, load_alphabets
+from metareplay.data.sources import OMNIGLOT, TEST_YS
 from metareplay.errors import DataError
 
 module = importlib.import_module("metareplay.data.omniglot")
@@ -72,7 +73,7 @@ def test_the_given_folder_may_hold_mnist_too(cache: Path, tmp_path: Path, monkey
     """Its files have other names, so there can be no mistake."""
     del cache
     monkeypatch.setenv("METAREPLAY_DATA", str(tmp_path))
-    write(tmp_path, small_npz() | {download.TEST_YS: b"of some dataset"})
+    write(tmp_path, small_npz() | {TEST_YS: b"of some dataset"})
     assert_small(load())
 
 

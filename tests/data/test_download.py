@@ -17,7 +17,7 @@ import pytest
 from toy_dataset import FILES, PACKED, TOY, assert_toy, empty_cache, names, write
 
 from metareplay.data import fetch, load
-from metareplay.data.download import TEST_YS, TRAIN_XS
+from metareplay.data.sources import TEST_YS, TRAIN_XS
 from metareplay.errors import DataError, InputError
 
 
@@ -28,8 +28,8 @@ class Mirror:
     address: str = ""
     files: dict[str, bytes] = field(default_factory=lambda: {f"/{n}.gz": c for n, c in PACKED.items()})
     ranges: bool = True  # whether it can send the rest of a file
-    cut: int | None = None  # answers end after so many bytes
-    faults: int = 0  # so many answers of 503 come first
+    cut: int | None = None  # answers end after this many bytes
+    faults: int = 0  # how many answers of 503 come first
     asked: list[tuple[str, str | None]] = field(default_factory=list)  # path, Range
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:

@@ -99,10 +99,10 @@ def test_png_files_have_numbers(tmp_path: Path) -> None:
 
 REFUSED = {
     "folder.gif": "folder.gif is a folder; give the name of a file",
-    "text.gif": "text.gif exists and is no GIF; choose another name",
+    "text.gif": "text.gif exists and is not a GIF; choose another name",
     "file": "file is a file; give a folder, or a name that ends in .gif",
     "full": "is not empty; give a new or an empty one",
-    "film.mp4": "film.mp4: give a name that ends in .gif, or a folder, whose name has no point in it",
+    "film.mp4": "film.mp4: give a name that ends in .gif, or a folder, whose name has no dot in it",
     "file/film.gif": "cannot write .*/file/film.gif: .*/file is a file; choose another place",
     "file/new/folder": "cannot write .*/file/new/folder: .*/file is a file; choose another place",
 }

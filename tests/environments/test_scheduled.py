@@ -63,7 +63,7 @@ def test_bad_arguments_are_refused() -> None:
 
 
 def played(env: ScheduledEnv[Any, Any], frames: int) -> list[Any]:
-    """What is seen, with the speed, in so many frames."""
+    """What is seen, with the speed, in this many frames."""
     found = []
     for frame in range(frames):
         x, reward, over, *_ = env.step(frame % 3)

@@ -409,7 +409,7 @@ def test_killed_at_random_moments_it_ends_the_same(name: str, tmp_path: Path, mo
 
 
 def wait_for_saves(path: Path, count: int, process: BaseProcess) -> None:
-    """Until the process has replaced a file so many times."""
+    """Wait until the process has replaced a file this many times."""
     for _ in range(count):
         last = version(path)
         wait_until(lambda last=last: version(path) != last, process)  # type: ignore[misc]

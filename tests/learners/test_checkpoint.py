@@ -268,8 +268,8 @@ IMPOSSIBLE: dict[str, tuple[Spoil, str]] = {
     "weights of another shape": (changed("model/1.weight", lambda w: w.reshape(-1)), "is of another model"),
     "seen too little": (about(seen=3), "the counts of its tasks are wrong"),
     "seen less than nothing": (about(seen=-3), r"damaged \(seen=-3\)"),
-    "seen in words": (about(seen="many"), r"damaged \(seen is no int\)"),
-    "settings in words": (about(settings="good ones"), r"damaged \(settings is no dict\)"),
+    "seen in words": (about(seen="many"), r"damaged \(seen is not of type int\)"),
+    "settings in words": (about(settings="good ones"), r"damaged \(settings is not of type dict\)"),
     "a memory in words": (about(settings=taught().settings() | {"memory": "large"}), "does not fit: "),
     "a memory without end": (
         about(settings=taught().settings() | {"memory": {"kind": "Reservoir", "capacity": 10**15}}),
@@ -408,7 +408,7 @@ def test_the_model_learns_on_after_loading(tmp_path: Path) -> None:
 
 
 class FullDisk(io.RawIOBase):
-    """Takes so many bytes and then no more."""
+    """Takes this many bytes and then no more."""
 
     def __init__(self, path: Path, room: int) -> None:
         self.file, self.room = io.FileIO(path, "wb"), room

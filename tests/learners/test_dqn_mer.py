@@ -9,7 +9,7 @@ import pytest
 import torch
 import transcriptions
 from torch import Tensor, nn
-from toy_environment import Line
+from toy_environment import Line, played
 
 import metareplay as mr
 from metareplay.engines.temporal_difference import TemporalDifference
@@ -31,18 +31,6 @@ class Literal:
     def step(self, action: int) -> tuple[Tensor, float, bool, bool]:
         x, reward, final, cut_off, _ = self._line.step(action)
         return torch.from_numpy(x), reward, final, cut_off
-
-
-def played(agent: mr.QLearner, frames: int, env: Any = None) -> mr.QLearner:
-    """Let an agent play and learn, from a new episode on."""
-    env = env or Line()
-    x, _ = env.reset()
-    for _ in range(frames):
-        action = agent.act(x)
-        following, reward, terminated, truncated, _ = env.step(action)
-        agent.observe(x, action, reward, following, terminated, truncated)
-        x = env.reset()[0] if terminated or truncated else following
-    return agent
 
 
 def assert_same(agent: mr.QLearner, expected: tuple[transcriptions.Theta, list[transcriptions.Transition]]) -> None:

@@ -3,7 +3,6 @@
 import gzip
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +26,6 @@ TINY = LmSettings(
     lr=0.01,
     warmup=2,
 )
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """So small a model only loses by several threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def trained(name: str, folder: Path, settings: LmSettings = TINY, languages: int = 2) -> LmRecord:

@@ -34,7 +34,7 @@ def weights(model: nn.Module) -> list[Tensor]:
 
 
 def learn(model: nn.Module, batch: Any, parts: int = 1) -> None:
-    """Accumulate the gradients of a batch, in so many parts."""
+    """Accumulate the gradients of a batch, in a given number of parts."""
     for x, y in zip(batch["x"].chunk(parts), batch["y"].chunk(parts), strict=True):
         (functional.cross_entropy(model(x).float(), y) / parts).backward()
 

@@ -8,10 +8,11 @@ from small_runs import ALIGNED, RECORD
 
 import metareplay as mr
 from metareplay.paper import figures
+from metareplay.paper.cells import PaperTable
 from metareplay.paper.figures import FIGURES, PICTURES
 from metareplay.paper.plots import _devices
 from metareplay.paper.results import Result, results, shown_cells
-from metareplay.paper.tables import TABLES, PaperTable
+from metareplay.paper.tables import TABLES
 
 
 def found(table: PaperTable, record: mr.Record = ALIGNED) -> list[Result]:

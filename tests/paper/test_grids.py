@@ -7,7 +7,7 @@ import pytest
 
 from metareplay.errors import InputError
 from metareplay.experiments.names import LEARNERS_BY_NAME
-from metareplay.learners.predictor import option_types
+from metareplay.learners.option_types import option_types
 from metareplay.paper.best import STREAMS, WITH_MEMORY, WITHOUT_MEMORY
 from metareplay.paper.grids import GRIDS, benchmark, paper_grid, published_best
 

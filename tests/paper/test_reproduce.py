@@ -11,11 +11,12 @@ from small_runs import ALIGNED, RECORD
 
 import metareplay as mr
 from metareplay.experiments import unpack
+from metareplay.paper.cells import PaperTable
 from metareplay.paper.figures import FIGURES, PICTURES
 from metareplay.paper.games import game_figures
 from metareplay.paper.reproduce import Reproduction, Wanted, as_json, chosen, pack_records, titles, write, write_page
 from metareplay.paper.results import Result, as_document, needed_runs, results, shown_cells
-from metareplay.paper.tables import TABLES, PaperTable
+from metareplay.paper.tables import TABLES
 
 NO_SIZES: dict[str, int | None] = {"tasks": None, "examples": None, "test_examples": None}
 MINIATURE: dict[str, int | None] = {"tasks": 2, "examples": 20, "test_examples": None}

@@ -10,8 +10,9 @@ from small_runs import ALIGNED, RECORD
 
 from metareplay.experiments.experiment import Experiment
 from metareplay.paper import results
+from metareplay.paper.cells import Cell, PaperTable, Published
 from metareplay.paper.results import Result, needed_runs, seeds_of, shown_cells
-from metareplay.paper.tables import TABLES, Cell, PaperTable, Published
+from metareplay.paper.tables import TABLES
 
 every_table = pytest.mark.parametrize("name", TABLES)
 

@@ -15,7 +15,8 @@ from metareplay.experiments import Experiment
 from metareplay.experiments.metrics import Metrics
 from metareplay.experiments.names import LEARNERS_BY_NAME
 from metareplay.paper.best import SEARCHED, WITH_MEMORY, WITHOUT_MEMORY, best
-from metareplay.paper.tables import MODELS, OBSERVATIONS, PRINTED, TABLES, Cell, PaperTable, Published
+from metareplay.paper.cells import MODELS, PRINTED, Cell, PaperTable, Published
+from metareplay.paper.tables import OBSERVATIONS, TABLES
 
 ROOT = Path(__file__).parents[2]
 every_table = pytest.mark.parametrize("name", TABLES)

@@ -1,25 +1,18 @@
 """An agent plays every task and learns nothing."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
-from small_games import Walk, one_thread, walker
+from small_games import Walk, walker
 
 import metareplay as mr
 from metareplay.environments import CatcherEnv, Schedule, ScheduledEnv
 from metareplay.errors import InputError, MetareplayError
 from metareplay.rl import Evaluation, evaluation
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
 
 
 def walked(agent: mr.QLearner, seed: int, cap: int) -> float:

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from small_games import KINDS, Walk, one_thread, result, save_always, small_game, small_pixels, walker
+from small_games import KINDS, Walk, result, save_always, small_game, small_pixels, walker
 
 import metareplay as mr
 from metareplay.environments import CATCHER_SPEEDS, CatcherEnv, Schedule, ScheduledEnv
@@ -18,13 +18,6 @@ from metareplay.errors import InputError, MetareplayError
 from metareplay.rl import Evaluation, GameExperiment, GameRecord, Training, evaluation, playing, training
 from metareplay.rl.playing import Compiled, FrameByFrame
 from metareplay.runners import Threads, threads
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
-
 
 # Any environment
 
@@ -232,7 +225,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
 
 
 def killed(experiment: GameExperiment, path: Path, after: int) -> bool:
-    """Start or continue a run and forget it after so many steps; return whether it had ended before."""
+    """Start or continue a run and forget it after this many steps; return whether it had ended before."""
     return all(step != after for step, _ in enumerate(experiment.start(path).steps(), 1))
 
 

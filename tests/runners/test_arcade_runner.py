@@ -1,6 +1,5 @@
 """The runner of agents that play side by side: records, checkpoints, failures, and what it leaves to others."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,13 +24,9 @@ GIVEN = [replace(SMALL, seed=seed) for seed in range(3)]
 
 
 @pytest.fixture(autouse=True)
-def _small_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Agents have a small network, and torch has one thread."""
+def _small_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents have a small network."""
     monkeypatch.setattr("metareplay.rl.game_experiment.nature_cnn", small_cnn)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class News(Watcher):

@@ -155,19 +155,6 @@ def test_stopped_while_measuring_nothing_stays_unmeasured(tmp_path: Path) -> Non
 # What is run
 
 
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
-    """The experiments that were carried out, in the order they were begun."""
-    begun: list[Experiment] = []
-
-    def noted(experiment: Experiment, *rest: Any, **options: Any) -> mr.Record:
-        begun.append(experiment)
-        return carry_out(experiment, *rest, **options)
-
-    monkeypatch.setattr(threads, "carry_out", noted)
-    return begun
-
-
 def test_what_has_a_record_is_not_run_again(tmp_path: Path, ran: list[Experiment]) -> None:
     first = run_all(experiments(2), tmp_path)
     assert len(ran) == 2

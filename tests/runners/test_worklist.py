@@ -57,18 +57,6 @@ class Noting(Watcher):
         self.said.append(text)
 
 
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
-    begun: list[Experiment] = []
-
-    def noted(experiment: Experiment, *rest: Any, **options: Any) -> mr.Record:
-        begun.append(experiment)
-        return carry_out(experiment, *rest, **options)
-
-    monkeypatch.setattr(threads, "carry_out", noted)
-    return begun
-
-
 def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     """Let the run with seed 0 raise an error, after its checkpoint was written."""
 

@@ -14,8 +14,9 @@ from small_characters import CHARACTERS, DRAWINGS, instead_of_omniglot, small_ch
 
 import metareplay as mr
 from metareplay.data import Characters
-from metareplay.data.download import OMNIGLOT, complete, folders
+from metareplay.data.dataset_files import complete, folders
 from metareplay.data.omniglot import OMNIGLOT_NPZ
+from metareplay.data.sources import OMNIGLOT
 from metareplay.errors import InputError
 from metareplay.streams import CHUNK, Chunk, Examples, Omniglot
 

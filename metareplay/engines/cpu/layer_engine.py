@@ -19,6 +19,7 @@ from metareplay.engines.cpu.compiling import compiling
 from metareplay.engines.cpu.losses import Reals, loss_number, loss_obstacle, shares_of, target_obstacle
 from metareplay.engines.cpu.masks import MaskMaker
 from metareplay.engines.cpu.optimizers import CompiledOptimizer
+from metareplay.engines.cpu.row_copies import RowCopies
 from metareplay.engines.cpu.trial import OTHER_GRADIENTS, agrees, rows_to_try
 from metareplay.engines.engine import Gradients, Outcome
 from metareplay.engines.inputs import as_input
@@ -151,15 +152,12 @@ class _LayerKernel:
         self._net = self._make_net()
         self._moments = optimizer_steps.make_moments(self._net)
         self._xs = np.zeros((0, layers.inputs), self._dtype)
-        self._labels = np.zeros(0, np.int64)  # the target of each row: a label, or real values
-        self._values = np.zeros((0, layers.each[-1].outputs), self._dtype)
-        self._copied = np.zeros(0, np.int64)  # Table.writes of each row when it was copied
-        self._copied_from: Table | None = None
+        self._rows = RowCopies(layers.each[-1].outputs, self._dtype)
         self._ran: set[tuple[bool, ...]] = set()
         self._penalty: tuple[QuadraticPenalty | None, Any] = (None, None)  # the last penalty, and its rows
 
     def _make_net(self) -> Any:
-        """Make the kernel's net: trained weights lie where torch's flat vector has them, frozen ones behind."""
+        """Make the kernel's net: trained weights lie where torch's flat vector has them, frozen ones after them."""
         theta, lanes, layers = self._weights.theta, self._lanes, self._layers.each
         trained, places = -(-theta.numel() // lanes) * lanes, dict[int, int]()
         for layer in layers:
@@ -278,25 +276,19 @@ class _LayerKernel:
 
     def _take_rows(self, table: Table, rows: Ints) -> None:
         """Bring the copies of these rows up to date."""
-        if len(self._copied) < len(table):
+        if len(self._rows) < len(table):
             self._xs = np.zeros((len(table), self._xs.shape[1]), self._dtype)
-            self._labels, self._copied = np.zeros(len(table), np.int64), np.zeros(len(table), np.int64)
-            self._values = np.zeros((len(table), self._values.shape[1]), self._dtype)
-        if table is not self._copied_from:
-            self._copied[:], self._copied_from = 0, table
-        stale = np.unique(rows[self._copied[rows] != table.writes[rows]])
+            self._rows.make_room(len(table))
+        if not self._rows.are_of(table):
+            self._rows.turn_to(table)
+        stale = self._rows.stale(table, rows)
         if len(stale):
-            which = torch.from_numpy(stale)
-            self._xs[stale] = as_input(table.column("x").gather(which), self._weights).flatten(1).numpy()
-            ys = table.column("y").gather(which).cpu()
-            if ys.is_floating_point():
-                self._values[stale] = ys.numpy()
-            else:
-                self._labels[stale] = ys.numpy()
-            self._copied[stale] = table.writes[stale]
+            xs = table.column("x").gather(torch.from_numpy(stale))
+            self._xs[stale] = as_input(xs, self._weights).flatten(1).numpy()
+            self._rows.take(table, stale)
 
     def _targets(self, objective: Supervised) -> Any:
-        return self._packed.Targets(loss_number(objective), self._labels, self._values)
+        return self._packed.Targets(loss_number(objective), self._rows.labels, self._rows.values)
 
     def _steps(self, plan: Plan, table: Table, by_task: bool) -> Any:
         shares = shares_of(table, plan.rows, plan.ends, by_task) if plan.together else np.ones(len(plan.rows))

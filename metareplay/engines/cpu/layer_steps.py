@@ -320,7 +320,7 @@ def add_gradient(net: LayerNet, out: Array, by: Any) -> None:
 
 @compiled
 def copy(source: Array, target: Array, size: Index) -> None:
-    """Copy so many numbers of one vector to another."""
+    """Copy the first numbers of one vector to another."""
     for j in range(0, size, LANES):
         store(target, 0, j, load(source, 0, j))
 
@@ -352,7 +352,7 @@ def norm(gradient: Array, size: Index) -> Any:
 
 @compiled
 def is_finite(rows: Array, size: Index) -> bool:
-    """Return whether so many numbers are all finite: then 0 * w is 0, otherwise NaN."""
+    """Return whether the first numbers are all finite: then 0 * w is 0, otherwise NaN."""
     zero = rows.dtype.type(0)
     total = zero
     for j in range(size):

@@ -87,7 +87,7 @@ def compiled(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """Compile a function into those that call it: passing a whole net would take longer than what it does.
+    """Compile a function into its callers: passing a whole net would take longer than the work itself.
 
     Args:
         function: The function, written in the part of Python that numba compiles.

@@ -1,4 +1,4 @@
-"""Dropout's masks, drawn before anything is computed: the very draws that torch makes in its forward passes."""
+"""Dropout's masks, drawn before anything is computed: the same draws that torch makes in its forward passes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class MaskMaker:
             rows: How many inputs there are.
             passes: The first input of each forward pass, and the first that is no longer in it.
             seeds: For inputs with which the generator starts from a seed, that seed.
-            source: Where draws come from; a generator of one's own draws what torch's default generator would.
+            source: Where draws come from; another generator draws what torch's default one would with the same seed.
         """
         found, each = torch.empty(rows * self.numbers_per_row, dtype=self.dtype), self.numbers_per_row
         if len(set(self.kept)) == 1 and draws_follow_one_another():  # then one call draws what many calls would

@@ -68,7 +68,7 @@ class Formation:
             net: The network.
             terms: Which kernels a step needs.
             recorder: Makes graphs, and knows where work is done.
-            make: Makes room for so many runs.
+            make: Makes room for a given number of runs.
         """
         with self._turn:
             if self._lockstep is None:

@@ -158,7 +158,7 @@ class Lockstep:
         )
 
     def _make_room(self, steps: int) -> None:
-        """Make room for plans of so many steps; graphs that look elsewhere are forgotten."""
+        """Make room for plans of this many steps; graphs that look elsewhere are forgotten."""
         self._steps = steps
         self._graphs.clear()
         integers = [self._zeros(self.size, steps, kind=torch.int32) for _ in range(2)]

@@ -77,7 +77,7 @@ class QNets:
         return torch.cat(found)
 
     def passes(self, batch: int) -> Pass:
-        """Make room for passes with so many inputs per network.
+        """Make room for passes with this many inputs per network.
 
         Args:
             batch: How many inputs each network gets.

@@ -54,7 +54,7 @@ def obstacle(work: Training) -> str | None:
     if Shape.of(agent.model, game.observation_space.shape or ()) is None:
         return "the network must be convolutions with ReLU, then linear layers with ReLU, as nature_cnn makes it"
     if agent.loss is not None or agent.clip is not None or agent.double:
-        return "neither a loss of one's own, nor clip, nor double can be computed side by side"
+        return "loss, clip and double are not supported side by side: leave them out"
     if agent.optimizer not in ("sgd", "adam"):
         return f"optimizer {agent.optimizer!r}: use 'sgd' or 'adam'"
     if agent.warmup < agent.k:

@@ -81,7 +81,7 @@ class Exam:
 
 
 def parts_of(count: int, parts: int) -> list[slice]:
-    """Divide so many things into parts of about the same size, none of them empty.
+    """Divide a number of things into parts of about the same size, none of them empty.
 
     Args:
         count: How many things there are.

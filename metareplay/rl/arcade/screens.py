@@ -7,10 +7,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metareplay.rl.arcade.team import Batches
+from metareplay.rl.arcade.team import TransitionBatches
 
-SPARE = 1.05  # room for so many pictures per frame: every episode begins with one more
-MORE = 64  # and for so many besides
+SPARE = 1.05  # pictures per frame that there is room for: every episode begins with one more
+MORE = 64  # pictures that there is room for besides
 
 
 @final
@@ -37,7 +37,7 @@ class Screens:
         self._each = torch.arange(runs, device=device)[:, None]
 
     def has_room(self, pictures: int) -> bool:
-        """Return whether so many pictures, and one that nobody looks at, have room.
+        """Return whether there is room for this many pictures, and for one that nobody looks at.
 
         Args:
             pictures: How many.
@@ -82,14 +82,14 @@ class Screens:
         """
         return self._pictures[self._each, now][:, None]
 
-    def batches(self, rows: Tensor) -> Batches:
+    def batches(self, rows: Tensor) -> TransitionBatches:
         """Return transitions of every agent.
 
         Args:
             rows: The numbers of their frames, of shape (agents, rows).
         """
         pictures = self._pictures[self._each[:, :, None], self._stacks[self._each, rows]]
-        return Batches(
+        return TransitionBatches(
             pictures, self._actions.gather(1, rows), self._rewards.gather(1, rows), self._ends.gather(1, rows)
         )
 

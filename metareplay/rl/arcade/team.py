@@ -18,7 +18,7 @@ WARM_UP: Final = 3  # times that work is done before it is captured
 
 @final
 @dataclass(frozen=True)
-class Batches:
+class TransitionBatches:
     """Hold what the agents learn from in one frame; the first two axes are the agents and their s * k rows.
 
     Args:
@@ -70,7 +70,7 @@ class Team:
         by = by or self._one
         return by.values(self.nets.matrices(self.nets.theta), by.take(pictures)).argmax(2)
 
-    def learn(self, batches: Batches) -> None:
+    def learn(self, batches: TransitionBatches) -> None:
         """Learn one frame with every agent: Algorithm 8, or one step of DQN.
 
         Args:
@@ -179,5 +179,5 @@ def _column(values: list[float], device: torch.device) -> Tensor:
     return torch.tensor(values, device=device)[:, None]
 
 
-def _fields(batches: Batches) -> tuple[Tensor, ...]:
+def _fields(batches: TransitionBatches) -> tuple[Tensor, ...]:
     return batches.pictures, batches.actions, batches.rewards, batches.ends

@@ -13,6 +13,7 @@ from metareplay.engines.cpu import engine as cpu_engine
 from metareplay.engines.cpu import layout
 from metareplay.engines.cpu.engine import CpuEngine
 from metareplay.engines.cpu.factors import Factors, pays
+from metareplay.engines.cpu.mlp_kernel import MlpKernel
 from metareplay.engines.engine import Gradients
 
 TASKS, EACH = 30, 12
@@ -44,7 +45,7 @@ def gem(engine: str, dtype: torch.dtype = torch.float64) -> mr.GEM:
 def only_factors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody computes a gradient."""
     monkeypatch.setattr(cpu_engine, "pays", lambda *_: True)
-    monkeypatch.setattr(cpu_engine._Kernel, "gradients", None)
+    monkeypatch.setattr(MlpKernel, "gradients", None)
 
 
 @pytest.mark.usefixtures("only_factors")

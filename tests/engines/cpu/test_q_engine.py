@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from toy_environment import Line
+from toy_environment import played as played_on
 
 import metareplay as mr
 from metareplay.engines.choose import EngineName
@@ -27,14 +28,7 @@ def net(hidden: tuple[int, ...] = (20, 16), seed: int = 0) -> nn.Module:
 
 def played(agent: mr.QLearner, frames: int, dtype: Any = np.float32) -> mr.QLearner:
     """Let an agent play and learn, from a new episode on."""
-    env = Line(dtype)
-    x, _ = env.reset()
-    for _ in range(frames):
-        action = agent.act(x)
-        following, reward, terminated, truncated, _ = env.step(action)
-        agent.observe(x, action, reward, following, terminated, truncated)
-        x = env.reset()[0] if terminated or truncated else following
-    return agent
+    return played_on(agent, frames, Line(dtype))
 
 
 def distance(one: mr.QLearner, other: mr.QLearner) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from no_graphs import Rerun
-from toy_environment import Line
+from toy_environment import played
 
 import metareplay as mr
 from metareplay.engines.cuda.engine import CudaEngine
@@ -25,17 +25,6 @@ def agent(kind: str = "DQNMER", graphs: bool = False, **options: Any) -> mr.QLea
         assert isinstance(made.chosen_engine, TorchEngine)
         made.chosen_engine = CudaEngine(made.chosen_engine, Rerun(), fewer_kernels=False)
     return made
-
-
-def played(learner: mr.QLearner, frames: int) -> mr.QLearner:
-    env = Line()
-    x, _ = env.reset()
-    for _ in range(frames):
-        action = learner.act(x)
-        following, reward, terminated, truncated, _ = env.step(action)
-        learner.observe(x, action, reward, following, terminated, truncated)
-        x = env.reset()[0] if terminated or truncated else following
-    return learner
 
 
 def recorder(learner: mr.QLearner) -> Rerun:

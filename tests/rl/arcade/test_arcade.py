@@ -1,7 +1,6 @@
 """Agents side by side draw, see and learn what they do one by one."""
 
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,13 +30,9 @@ ARMS: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
 
 
 @pytest.fixture(autouse=True)
-def _small_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Agents have a small network, and torch has one thread."""
+def _small_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents have a small network."""
     monkeypatch.setattr("metareplay.rl.game_experiment.nature_cnn", small_cnn)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def experiments(name: str = "mer", **changes: Any) -> list[GameExperiment]:
