@@ -109,7 +109,7 @@ class UndoLog:
         Args:
             segment: Its number.
         """
-        self._remove(segment)
+        self.remove(segment)
         self.segment, self.entries = segment, 0
 
     def keep_only(self, first: int) -> None:
@@ -120,9 +120,17 @@ class UndoLog:
         """
         for number in self._segments():
             if not first <= number <= self.segment:
-                self._remove(number)
+                self.remove(number)
         with suppress(FileNotFoundError):
             os.truncate(self._path(self.segment), self.entries * self._form.size)
+
+    def remove(self, segment: int) -> None:
+        """Delete the entries of a segment.
+
+        Args:
+            segment: Its number.
+        """
+        self._path(segment).unlink(missing_ok=True)
 
     def _segments(self) -> list[int]:
         names = [name for name in names_in(self._folder) if name.startswith("undo-") and name.endswith(".bin")]
@@ -137,6 +145,3 @@ class UndoLog:
 
     def _path(self, segment: int) -> Path:
         return self._folder / f"undo-{segment}.bin"
-
-    def _remove(self, segment: int) -> None:
-        self._path(segment).unlink(missing_ok=True)
