@@ -11,7 +11,7 @@ import torch
 
 from metareplay._core.draws import Ints
 from metareplay._core.files import names_in, write_atomically
-from metareplay._core.row_file import write_all
+from metareplay._core.row_file import bytes_of, write_all
 from metareplay._core.row_form import Field, Records, RowForm
 
 ENTRIES: Final = 4096  # to read at a time
@@ -47,7 +47,7 @@ class UndoLog:
         self._form.seal(made, self.entries + np.arange(len(rows)))
         file = os.open(self._path(self.segment), os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
         try:
-            write_all(file, made, self.entries * self._form.size)
+            write_all(file, bytes_of(made), self.entries * self._form.size)
             os.fsync(file)
         finally:
             os.close(file)

@@ -192,7 +192,7 @@ def _chosen(parts: list[DiskReservoir], most: int, random: np.random.Generator) 
 
 
 def _fill(made: DiskReservoir, parts: list[DiskReservoir], rows: Ints) -> None:
-    """Offer rows of several parts to a new one that has room for all of them; without any, it has files all the same."""
+    """Offer rows of several parts to a new one that has room for all of them; without any, it still gets its files."""
     for number, part in enumerate(parts):
         slots = rows[rows[:, 0] == number, 1]
         for start in range(0, max(1, len(slots)), PIECE):

@@ -60,7 +60,7 @@ class OnDisk(RowMemory):
         return len(self._reservoir)
 
     def check_offer(self, columns: Mapping[str, Tensor]) -> None:
-        """Raise InputError for rows of another form than those held, and DiskError if earlier ones cannot be written."""
+        """Raise InputError for rows of another form than those held, DiskError if earlier ones cannot be written."""
         self._reservoir.check_offer(columns)
 
     def offer(self, kind: str, columns: Mapping[str, Tensor], draws: Draws) -> None:
