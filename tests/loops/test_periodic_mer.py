@@ -176,6 +176,18 @@ class Pair(NamedTuple):
     y: Tensor
 
 
+def found_by(mer: mr.PeriodicMER, batch: Any) -> list[type]:
+    """Return the classes of the two batches whose gradients are compared."""
+    found = list[type]()
+
+    def loss_of(rows: Any) -> Tensor:
+        found.append(type(rows))
+        return torch.zeros(1, requires_grad=True)
+
+    mer.alignment(batch, loss_of)
+    return found
+
+
 def test_classes_and_names_of_batches_stay_as_they_are() -> None:
     """Such as a tokenizer's BatchEncoding, which is a UserDict with a method `to`."""
     x, y = torch.rand(4, 2), torch.arange(4)
@@ -191,9 +203,7 @@ def test_classes_and_names_of_batches_stay_as_they_are() -> None:
         else:
             assert list(mixed) == list(batch)
             assert {len(part) for part in mixed.values()} == {8}
-        found: list[Any] = []
-        mer.alignment(mixed, lambda rows, into=found: into.append(type(rows)) or torch.zeros(1, requires_grad=True))
-        assert found == [type(mixed)] * 2
+        assert found_by(mer, mixed) == [type(mixed)] * 2
 
 
 @pytest.mark.parametrize("kind", ["disk", "ram"])
