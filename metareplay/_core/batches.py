@@ -1,6 +1,7 @@
 """Batches of rows as training loops have them: dictionaries, tuples, lists or single tensors of one length."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -59,3 +60,23 @@ def batch_of(kind: str, columns: Mapping[str, Tensor]) -> Any:
     if kind == "dict":
         return dict(columns)
     return columns["0"] if kind == "tensor" else tuple(columns[str(i)] for i in range(len(columns)))
+
+
+def batch_like(batch: Any, columns: Mapping[str, Tensor]) -> Any:
+    """Return parts as a batch of the same class as another one, such as a named tuple or a tokenizer's BatchEncoding.
+
+    Args:
+        batch: The other batch, which `columns_of` takes.
+        columns: The parts, in the order of that batch.
+    """
+    parts = list(columns.values())
+    if isinstance(batch, Mapping):
+        found = dict(zip(batch, parts, strict=True))
+        if type(batch) is dict or not isinstance(batch, MutableMapping):
+            return found
+        made = copy(batch)
+        made.update(found)
+        return made
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(*parts) if hasattr(batch, "_fields") else parts if isinstance(batch, list) else tuple(parts)
+    return parts[0]

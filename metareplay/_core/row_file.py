@@ -14,7 +14,6 @@ from metareplay._core.row_form import Records
 
 TOUCHED: Final = 2**25  # bytes of the map that may be in this process's memory before they are handed back
 AROUND: Final = 2**16  # bytes that the system maps for a page that is read
-LONGEST: Final = 2**24  # bytes to write in one call
 
 
 @final
@@ -62,15 +61,18 @@ class RowFile:
             rows: Their numbers, each at most once.
             records: The new records.
         """
-        order = np.argsort(rows, kind="stable")
-        places, most = rows[order], max(1, LONGEST // self._size)
-        starts = np.flatnonzero(np.diff(places, prepend=-2) != 1).tolist()
-        in_order = len(starts) == 1 and rows[0] == places[0]
-        for start, end in pairwise([*starts, len(places)] if starts else []):
-            for first in range(start, end, most):
-                last = min(first + most, end)
-                some = records[first:last] if in_order else records[order[first:last]]
-                write_all(self._file, some, int(places[first]) * self._size)
+        if not len(rows):
+            return
+        if (rows[1:] <= rows[:-1]).any():
+            order = np.argsort(rows)
+            rows, records = rows[order], records[order]
+        content, size, file, write = bytes_of(records), self._size, self._file, getattr(os, "pwrite", _write)
+        starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)  # rows that follow one another are written in one call
+        offsets, bounds = (rows[starts] * size).tolist(), (np.append(starts, len(rows)) * size).tolist()
+        for offset, (start, end) in zip(offsets, pairwise(bounds), strict=True):
+            written = write(file, content[start:end], offset)
+            if written != end - start:
+                write_all(file, content[start + written : end], offset + written)
 
     def prefetch(self, rows: Ints) -> None:
         """Ask the system to read these rows from the disk in the background.
@@ -111,19 +113,29 @@ class RowFile:
             self._map.madvise(getattr(mmap, name))
 
 
-def write_all(file: int, records: Records, offset: int) -> None:
+def bytes_of(records: Records) -> memoryview:
+    """Return the bytes of records, one after the other.
+
+    Args:
+        records: The records.
+    """
+    return memoryview(np.ascontiguousarray(records).data).cast("B")
+
+
+def write_all(file: int, content: memoryview, offset: int) -> None:
     """Write bytes at a position of a file, all of them.
 
     Args:
         file: The descriptor of the file.
-        records: The bytes.
+        content: The bytes.
         offset: Where they begin in the file.
     """
-    content = memoryview(np.ascontiguousarray(records).data).cast("B")
     while len(content):
-        if hasattr(os, "pwrite"):
-            written = os.pwrite(file, content, offset)
-        else:  # Windows
-            os.lseek(file, offset, os.SEEK_SET)
-            written = os.write(file, content)
+        written = getattr(os, "pwrite", _write)(file, content, offset)
         content, offset = content[written:], offset + written
+
+
+def _write(file: int, content: memoryview, offset: int) -> int:
+    """Do what `os.pwrite` does, for Windows, which has none."""
+    os.lseek(file, offset, os.SEEK_SET)
+    return os.write(file, content)

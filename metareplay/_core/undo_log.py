@@ -11,7 +11,7 @@ import torch
 
 from metareplay._core.draws import Ints
 from metareplay._core.files import names_in, write_atomically
-from metareplay._core.row_file import write_all
+from metareplay._core.row_file import bytes_of, write_all
 from metareplay._core.row_form import Field, Records, RowForm
 
 ENTRIES: Final = 4096  # to read at a time
@@ -47,7 +47,7 @@ class UndoLog:
         self._form.seal(made, self.entries + np.arange(len(rows)))
         file = os.open(self._path(self.segment), os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
         try:
-            write_all(file, made, self.entries * self._form.size)
+            write_all(file, bytes_of(made), self.entries * self._form.size)
             os.fsync(file)
         finally:
             os.close(file)
@@ -109,7 +109,7 @@ class UndoLog:
         Args:
             segment: Its number.
         """
-        self._remove(segment)
+        self.remove(segment)
         self.segment, self.entries = segment, 0
 
     def keep_only(self, first: int) -> None:
@@ -120,9 +120,17 @@ class UndoLog:
         """
         for number in self._segments():
             if not first <= number <= self.segment:
-                self._remove(number)
+                self.remove(number)
         with suppress(FileNotFoundError):
             os.truncate(self._path(self.segment), self.entries * self._form.size)
+
+    def remove(self, segment: int) -> None:
+        """Delete the entries of a segment.
+
+        Args:
+            segment: Its number.
+        """
+        self._path(segment).unlink(missing_ok=True)
 
     def _segments(self) -> list[int]:
         names = [name for name in names_in(self._folder) if name.startswith("undo-") and name.endswith(".bin")]
@@ -137,6 +145,3 @@ class UndoLog:
 
     def _path(self, segment: int) -> Path:
         return self._folder / f"undo-{segment}.bin"
-
-    def _remove(self, segment: int) -> None:
-        self._path(segment).unlink(missing_ok=True)

@@ -58,6 +58,11 @@ class LmRecord:
         return float(np.mean(self.losses[-1]))
 
     @property
+    def learned(self) -> float:
+        """The mean loss on each language right after it was learned."""
+        return float(np.mean([self.losses[end][i] for i, end in enumerate(self.ends)]))
+
+    @property
     def newest(self) -> float:
         """The loss at the end on the language that was learned last."""
         return self.losses[-1][-1]

@@ -15,12 +15,14 @@ from metareplay.plots import new_figure, save_figure
 def table(records: Sequence[LmRecord]) -> list[list[str]]:
     """Return a table of all arms as text, with a heading; losses are in nats per byte, over all seeds.
 
+    "learned" is the mean loss on each language right after it was learned, and "mean loss" the one in the end.
+
     Args:
         records: Records of the same languages.
     """
     languages = records[0].languages
     has_alignment = any(record.cosine is not None for record in records)
-    rows = [["arm", "mean loss", "forgetting", "newest", *languages, "mix and step"]]
+    rows = [["arm", "mean loss", "learned", "forgetting", "newest", *languages, "mix and step"]]
     rows[0] += ["cosine"] if has_alignment else []
     for arm in dict.fromkeys(record.arm for record in records):
         of_arm = [record for record in records if record.arm == arm]
@@ -31,6 +33,7 @@ def table(records: Sequence[LmRecord]) -> list[list[str]]:
             [
                 arm,
                 spread([record.final for record in of_arm], 3),
+                "" if arm == "joint" else spread([record.learned for record in of_arm], 3),
                 "" if arm == "joint" else spread([rise for rise in rises if rise is not None], 3),
                 spread([record.newest for record in of_arm], 3),
                 *each,

@@ -48,7 +48,9 @@ class MERCallback(TrainerCallback):  # type: ignore[misc]  # transformers need n
         if state.global_step and state.global_step != self._mer.steps:
             path = _path(args, state)
             if not path.exists():
-                raise CheckpointError(f"{path} is missing: go on from a checkpoint that was saved with this callback")
+                raise CheckpointError(
+                    f"{path} is missing: go on from a checkpoint that was saved with this callback, in output_dir"
+                )
             self._mer.load_state_dict(torch.load(path, weights_only=True))
 
     def on_step_end(self, _args: Any, _state: Any, _control: Any, **_others: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor, nn
 
-from metareplay._core.batches import batch_of, columns_of
+from metareplay._core.batches import batch_like, columns_of
 from metareplay._core.checks import check_count, instance, real, shown, whole
 from metareplay._core.draws import Draws
 from metareplay.errors import InputError
@@ -93,7 +93,7 @@ class PeriodicMER:
         if self._memory is None or not count:
             self._parts = count, 0
             return batch
-        self._memory.check_form(columns)
+        self._memory.check_offer(columns)
         size, owed = 0, self._owed
         if len(self._memory):
             size, owed = divmod(owed + count * self.share / (1 - self.share), 1)
@@ -109,7 +109,7 @@ class PeriodicMER:
             name: torch.cat([values, replayed[name].to(values.device, non_blocking=True)])
             for name, values in columns.items()
         }
-        return list(batch_of(kind, mixed)) if isinstance(batch, list) else batch_of(kind, mixed)
+        return batch_like(batch, mixed)
 
     def step(self) -> bool:
         """Count one optimizer step, and draw the Reptile line if it is due; return whether it was.
@@ -135,14 +135,14 @@ class PeriodicMER:
         Returns:
             Dot product and cosine, or None if the batch has no replayed rows.
         """
-        kind, columns = columns_of(batch)
+        _, columns = columns_of(batch)
         if self._parts is None or len(next(iter(columns.values()))) != sum(self._parts):
             raise InputError("alignment looks at the batch that the latest mix returned: call mix first, and give that")
         new, replayed = self._parts
         if not new or not replayed:
             return None
         parts = [{name: values[rows] for name, values in columns.items()} for rows in (slice(new), slice(new, None))]
-        one, other = (list(batch_of(kind, part)) if isinstance(batch, list) else batch_of(kind, part) for part in parts)
+        one, other = (batch_like(batch, part) for part in parts)
         return gradient_alignment(self._model, loss_of, one, other)
 
     def state_dict(self) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class PeriodicMER:
             "memory": {} if self._memory is None else self._memory.state(),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], *, dealt: bool = False) -> None:
         """Go on from a state, after model and optimizer were loaded.
 
         With the same number of ranks, each rank loads its own state, and training goes on exactly. With another number,
@@ -170,13 +170,15 @@ class PeriodicMER:
 
         Args:
             state: What `state_dict` returned.
+            dealt: Whether `loops.deal` has dealt the rows anew to as many ranks as before. The memory is then left as
+                it is, and the state may be that of any rank, as with another number of ranks.
         """
         try:
             (rank, ranks), (new_rows, replayed_rows), owed = state["rank"], state["rows"], Fraction(*state["owed"])
             steps, before, memory = whole("steps", state["steps"]), state["before"], state["memory"]
         except (KeyError, TypeError, ValueError) as error:
             raise InputError("this is no state of PeriodicMER: give what its state_dict() returned") from error
-        is_same = ranks == self.ranks
+        is_same = ranks == self.ranks and not dealt
         if is_same and rank != self.rank:
             raise InputError(f"this is rank {self.rank}, and the state is of rank {rank}: let each rank load its own")
         if is_same and bool(memory) != (self._memory is not None):
@@ -195,4 +197,6 @@ def _checked_share(share: float, has_memory: bool) -> Fraction:
         raise InputError(f"share={shown(share)}: some rows of each batch must be new; use 0 <= share < 1")
     if share and not has_memory:
         raise InputError(f"share={shown(share)} needs rows to replay: give a memory, or share=0")
-    return Fraction(real("share", share)).limit_denominator(10_000)
+    exact = Fraction(real("share", share))
+    near = exact.limit_denominator(10_000)
+    return near if float(near) == float(exact) else exact

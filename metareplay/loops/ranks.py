@@ -1,6 +1,7 @@
 """A memory in parts, one for each rank of `torch.distributed`."""
 
 import re
+import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import distributed
 
+from metareplay._core.batches import batch_of
 from metareplay._core.checks import check_count, path_of, shown, whole
 from metareplay._core.draws import Draws, Ints
 from metareplay.errors import InputError, MetareplayError
@@ -68,15 +70,17 @@ def deal(
 ) -> None:
     """Deal a memory in parts to another number of ranks, in one process, while none of the parts is in use.
 
-    Every row that the earlier ranks have seen is in the new parts with the same probability, also if they saw different
-    numbers of rows; the parts of ranks that held more of what they saw are thinned out for it. The rows are shuffled
-    over the new parts, and each new part counts its share of all rows seen. The source stays as it is, except that it
-    goes back to the marks in `states`.
+    Every row that the earlier ranks have seen is in the new parts with the same probability p, also if they saw
+    different numbers of rows; the parts of ranks that held more of what they saw are thinned out for it. The rows are
+    shuffled over the new parts. A new part of capacity c counts c / p rows as seen, unless it has room for every row:
+    Algorithm 3 then keeps the next row with the same probability with which the earlier ones are still held, also if
+    the parts are not full. The source stays as it is, except that it goes back to the marks in `states`. The target is
+    there only when all of it is.
 
     Args:
         source: The folder with the parts.
         target: A new folder for the new parts.
-        ranks: How many parts to make.
+        ranks: How many parts to make, also as many as before.
         capacity: The largest number of rows that the new parts hold together; None for as many as the old ones.
         states: The states that all earlier ranks saved (`PeriodicMER.state_dict`), in any order, to deal the rows that
             they held then; None for the rows that they hold now.
@@ -89,25 +93,31 @@ def deal(
         raise InputError(
             f"{old} holds {len(found)} parts of a memory, and not all that belong together: check the path"
         )
-    if _parts(new):
-        raise InputError(f"{new} holds parts of a memory already: use a new folder")
+    if new.exists() and (not new.is_dir() or any(new.iterdir())):
+        raise InputError(f"{new} is there already: use a new folder")
+    marks = None if states is None else _marks(states, len(found))
     random = np.random.default_rng([Draws(seed).seed, ranks])
+    place = new.absolute()
+    unfinished = place.with_name(f"{place.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)  # a process was killed in here
     with ExitStack() as stack:
         parts = [stack.enter_context(DiskReservoir(_part(old, *one))) for one in found]
-        for state in states or []:
-            parts[state["rank"][0]].return_to(state["memory"]["mark"])
+        for part, mark in zip(parts, marks or [], strict=marks is not None):
+            part.return_to(mark)
         most = sum(part.capacity for part in parts) if capacity is None else whole("capacity", capacity)
         if most < ranks:
             raise InputError(f"capacity={most}: each of the {ranks} ranks holds one row at least; use more")
-        chosen = _chosen(parts, most, random)
-        seen = sum(part.seen for part in parts)
+        chosen, p = _chosen(parts, most, random)
         for rank in range(ranks):
             room = _capacity(most, rank, ranks)
-            made = stack.enter_context(DiskReservoir(_part(new, rank, ranks), room))
-            _fill(made, parts, chosen[rank::ranks][:room])
-            made.seen = max(len(made), _capacity(seen, rank, ranks))
-            made.seen_of[-1] = made.seen
-            made.flush()
+            with DiskReservoir(_part(unfinished, rank, ranks), room) as made:
+                _fill(made, parts, chosen[rank::ranks])
+                if p < 1:
+                    made.seen = round(room / p)
+                    made.seen_of[-1] = made.seen
+    if place.exists():
+        place.rmdir()
+    unfinished.rename(place)
 
 
 def agree(step: int) -> None:
@@ -146,26 +156,44 @@ def _parts(folder: Path) -> list[tuple[int, int]]:
     return sorted((int(one[1]), int(one[2])) for one in found if one)
 
 
+def _marks(states: Sequence[Any], ranks: int) -> list[int]:
+    """Return the marks in the states of all ranks, in the order of the ranks."""
+    try:
+        marks = {state["rank"][0]: state["memory"]["mark"] for state in states}
+        if marks.keys() == set(range(ranks)) and {state["rank"][1] for state in states} == {ranks}:
+            return [marks[rank] for rank in range(ranks)]
+    except (KeyError, TypeError, IndexError) as error:
+        raise InputError("states holds something else: give what each rank's state_dict() returned") from error
+    raise InputError(f"states holds {len(states)}, and not one of each of the {ranks} ranks: give all of them")
+
+
 def _capacity(total: int, rank: int, ranks: int) -> int:
     return total // ranks + (rank < total % ranks)
 
 
-def _chosen(parts: list[DiskReservoir], most: int, random: np.random.Generator) -> Ints:
-    """Choose rows such that each row ever seen is there with the same probability; return part and slot of each."""
-    share = min((len(part) / part.seen for part in parts if part.seen), default=0.0)
-    found = [np.zeros((0, 2), np.int64)]
+def _chosen(parts: list[DiskReservoir], most: int, random: np.random.Generator) -> tuple[Ints, float]:
+    """Choose rows such that each row ever seen is there with the same probability.
+
+    Rows that were removed do not count; the others are held with probability capacity / seen, as before.
+
+    Returns:
+        Part and slot of each row, shuffled, and the probability.
+    """
+    held_with = [min(1.0, part.capacity / max(1, part.seen)) for part in parts]
+    p = min(held_with)
+    found = []
     for number, part in enumerate(parts):
-        wanted = share * part.seen
+        wanted = len(part) * p / held_with[number]
         count = min(len(part), int(wanted) + int(random.random() < wanted % 1))
         slots = random.permutation(len(part))[:count]
         found.append(np.stack([np.full(len(slots), number), slots], axis=1))
-    shuffled: Ints = random.permutation(np.concatenate(found))[:most]
-    return shuffled
+    shuffled: Ints = random.permutation(np.concatenate(found))
+    return shuffled[:most], p * min(1.0, most / max(1, len(shuffled)))
 
 
 def _fill(made: DiskReservoir, parts: list[DiskReservoir], rows: Ints) -> None:
-    """Offer rows of several parts to a new one that has room for all of them."""
+    """Offer rows of several parts to a new one that has room for all of them; without any, it still gets its files."""
     for number, part in enumerate(parts):
         slots = rows[rows[:, 0] == number, 1]
-        for start in range(0, len(slots), PIECE):
-            made.offer(part.read(slots[start : start + PIECE]))
+        for start in range(0, max(1, len(slots)), PIECE):
+            made.offer(batch_of(part.kind, part.read(slots[start : start + PIECE])))

@@ -66,8 +66,7 @@ class ReptileLine:
 
     def state(self) -> dict[str, Tensor]:
         """Return the copies by name, not cloned; those of sharded parameters as DTensors, for torch's checkpoints."""
-        if any(before.is_pinned() for before in self._before.values()):
-            torch.cuda.synchronize()  # copies to the host may still be under way
+        self._wait()
         parameters = dict(self._model.named_parameters())
         return {name: _sharded_like(parameters.get(name), before) for name, before in self._before.items()}
 
@@ -95,8 +94,15 @@ class ReptileLine:
                     f"{name} has shape {tuple(value.shape)} in this state and {tuple(self._before[name].shape)} here: "
                     f"make the model as it was"
                 )
+        self._wait()
         for name, value in found.items():
             self._before[name].copy_(value)
+
+    def _wait(self) -> None:
+        """Wait for copies from a GPU to the host that may still be under way."""
+        if self.copy_on == "host":
+            for device in {parameter.device for parameter in self._model.parameters() if parameter.is_cuda}:
+                torch.cuda.synchronize(device)
 
     def _trained(self) -> Iterator[tuple[str, Tensor]]:
         """Go through the parameters that are trained; of those that are sharded, the part that is here."""

@@ -25,8 +25,11 @@ class RowMemory(ABC):
         """Count the rows held."""
 
     @abstractmethod
-    def check_form(self, columns: Mapping[str, Tensor]) -> None:
-        """Raise InputError for rows of another form than those held."""
+    def check_offer(self, columns: Mapping[str, Tensor]) -> None:
+        """Raise InputError for rows of another form than those held, and DiskError if earlier ones cannot be written.
+
+        After this, `offer` takes the rows.
+        """
 
     @abstractmethod
     def offer(self, kind: str, columns: Mapping[str, Tensor], draws: Draws) -> None:
@@ -56,9 +59,9 @@ class OnDisk(RowMemory):
         """Count the rows held."""
         return len(self._reservoir)
 
-    def check_form(self, columns: Mapping[str, Tensor]) -> None:
-        """Raise InputError for rows of another form than those held."""
-        self._reservoir.check_form(columns)
+    def check_offer(self, columns: Mapping[str, Tensor]) -> None:
+        """Raise InputError for rows of another form than those held, DiskError if earlier ones cannot be written."""
+        self._reservoir.check_offer(columns)
 
     def offer(self, kind: str, columns: Mapping[str, Tensor], draws: Draws) -> None:
         """Offer rows, in order."""
@@ -95,7 +98,7 @@ class InRam(RowMemory):
         """Count the rows held."""
         return len(self._memory)
 
-    def check_form(self, columns: Mapping[str, Tensor]) -> None:
+    def check_offer(self, columns: Mapping[str, Tensor]) -> None:
         """Raise InputError for rows of another form than those held."""
         if self._memory.table is not None:
             RowForm.of(dict(self._memory.table.gather(torch.zeros(0, dtype=torch.int64)).items())).check(columns)
@@ -125,16 +128,18 @@ class InRam(RowMemory):
         memory = self._memory
         filled = torch.from_numpy(memory.filled.copy())
         rows = {} if memory.table is None else dict(memory.table.gather(filled).items())
-        return {"filled": filled, "seen": memory.seen, "sampled": self._sampled, "rows": rows}
+        counts = {"seen": memory.seen, "sampled": self._sampled}
+        return {"settings": memory.settings(), "filled": filled, **counts, "rows": rows}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take over rows and counts."""
         if "rows" not in state:
             raise InputError("this state refers to a memory on disk: use the DiskReservoir that it was saved with")
         filled: Tensor = state["filled"]
-        if int(filled.max().item() if len(filled) else -1) >= self._memory.capacity:
+        if state["settings"] != self._memory.settings():
             raise InputError(
-                f"this state is of a larger memory than one of {self._memory.capacity} rows: make it larger"
+                f"this state is of a memory with {_listed(state['settings'])}, and the one here has "
+                f"{_listed(self._memory.settings())}: make the memory as it was"
             )
         self._memory.table = None
         if len(filled):
@@ -151,6 +156,10 @@ class InRam(RowMemory):
             storage = self._memory.storage or TensorStorage(torch.device("cpu"))
             self._memory.table = Table(self._memory.capacity, 0, like, storage)
         return self._memory.table
+
+
+def _listed(settings: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 
 def row_memory(memory: Memory) -> RowMemory:

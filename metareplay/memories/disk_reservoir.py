@@ -119,20 +119,23 @@ class DiskReservoir(Memory):
 
         Args:
             batch: A dictionary or a tuple of tensors or arrays with the same first dimension, or a single one.
-            draws: The draws of what this reservoir belongs to; None for its own.
+            draws: The draws of the training loop that this reservoir belongs to, which has called `check_offer`; None
+                for its own.
         """
         kind, columns = columns_of(batch)
+        if draws is None:
+            if self._claimed:
+                raise InputError("this reservoir belongs to a learner, which offers it what it observes: use store()")
+            self.check_offer(columns)
         rows = self._make(columns)
         rows.form.check(columns)
-        if self._claimed and draws is None:
-            raise InputError("this reservoir belongs to a learner, which offers it what it observes: use store()")
         self._kind = kind
         for piece in Columns(columns).pieces(PIECE):
             tasks = np.full(len(piece), -1)
             with HeldBack():
                 slots = self.place(draws or self._draws, tasks)
                 kept, at = _last(slots)
-                self.take(kept, dict(piece.items()), at)
+                self._taken = kept, dict(piece.items()), at
                 self.keep(slots, tasks)
 
     def sample(self, size: int, draws: Draws | None = None) -> Any:
@@ -167,6 +170,11 @@ class DiskReservoir(Memory):
         """
         self._commit_counts()
         return self._open_rows().mark()
+
+    @property
+    def kind(self) -> str:
+        """The kind of the latest batch: "dict", "tuple" or "tensor"."""
+        return self._kind
 
     @property
     def marks(self) -> list[int]:
@@ -265,14 +273,15 @@ class DiskReservoir(Memory):
                     f"{'; '.join(map(str, fields.values()))}: use another folder"
                 )
 
-    def check_form(self, columns: Mapping[str, Tensor]) -> None:
-        """Raise InputError if rows have another form than those on disk.
+    def check_offer(self, columns: Mapping[str, Tensor]) -> None:
+        """Raise InputError if rows have another form than those on disk, and DiskError if those cannot be written.
 
         Args:
             columns: The rows, by column.
         """
         if self._rows is not None:
             self._rows.form.check(columns)
+            self._rows.check_writing()
 
     def read(self, slots: Ints) -> dict[str, Tensor]:
         """Return a copy of all fields of some slots.
@@ -283,17 +292,15 @@ class DiskReservoir(Memory):
         rows = self._open_rows()
         return rows.form.columns(rows.read(slots))
 
-    def take(self, slots: Ints, values: dict[str, Tensor], which: Ints | None = None) -> None:
+    def take(self, slots: Ints, values: dict[str, Tensor]) -> None:
         """Take rows that are going to be counted by `keep`, which writes them; raise DiskError if writing fails.
 
         Args:
             slots: The slot of each row, each at most once.
-            values: The fields of these rows, or of more rows.
-            which: Which of the rows these are; None for all.
+            values: The fields of these rows.
         """
-        rows = self._make(values)
-        rows.check_writing()
-        self._taken = slots, values, which
+        self._make(values).check_writing()
+        self._taken = slots, values, None
 
     def keep(self, slots: Ints, tasks: Ints) -> None:
         """Record that examples were offered and where they went, and hand them to the writer."""

@@ -97,7 +97,10 @@ def test_every_arm_has_a_record_of_its_own(tmp_path: Path) -> None:
     heading, *rows = table(records)
     assert [row[0] for row in rows] == list(ARMS)
     assert {len(row) for row in rows} == {len(heading)}
-    assert heading[4:6] == ["language 1", "language 2"]
+    assert heading[5:7] == ["language 1", "language 2"]
+    for record, row in zip(records, rows, strict=True):
+        assert record.learned == (record.losses[1][0] + record.losses[3][1]) / 2
+        assert row[2] == ("" if record.arm == "joint" else f"{record.learned:.3f}")
     pytest.importorskip("matplotlib")
     plot_losses(records, tmp_path / "losses.png")
     assert (tmp_path / "losses.png").stat().st_size > 10_000

@@ -1,8 +1,10 @@
 """PeriodicMER against literal transcriptions: what is learned, what is replayed, and that resuming is exact."""
 
 import copy
+from collections import OrderedDict, UserDict
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -157,6 +159,53 @@ def test_the_share_is_exact_over_time(rows: int, share: float, count: int) -> No
     assert max(sizes) - min(sizes) <= 1
 
 
+@pytest.mark.parametrize("share", [1e-6, 0.99999])
+def test_a_share_near_an_end_is_exact_too(share: float) -> None:
+    mer = mr.PeriodicMER(nn.Linear(1, 1), memory=mr.Reservoir(5), share=share)
+    rows = 300_000 if share < 0.5 else 1
+    mer.mix(torch.zeros(rows, 1))
+    sizes = [len(mer.mix(torch.zeros(rows, 1))) for _ in range(4)]
+    assert sum(sizes) == int(4 * rows / (1 - share) + 1e-6)
+    assert sum(sizes) > 4 * rows
+
+
+class Pair(NamedTuple):
+    """A batch as some loaders make it."""
+
+    x: Tensor
+    y: Tensor
+
+
+def found_by(mer: mr.PeriodicMER, batch: Any) -> list[type]:
+    """Return the classes of the two batches whose gradients are compared."""
+    found = list[type]()
+
+    def loss_of(rows: Any) -> Tensor:
+        found.append(type(rows))
+        return torch.zeros(1, requires_grad=True)
+
+    mer.alignment(batch, loss_of)
+    return found
+
+
+def test_classes_and_names_of_batches_stay_as_they_are() -> None:
+    """Such as a tokenizer's BatchEncoding, which is a UserDict with a method `to`."""
+    x, y = torch.rand(4, 2), torch.arange(4)
+    given: list[Any] = [Pair(x, y), UserDict(x=x, y=y), OrderedDict(x=x, y=y), {0: x, 1: y}, MappingProxyType({"x": x})]
+    for batch in given:
+        mer = mr.PeriodicMER(nn.Linear(2, 2), memory=mr.Reservoir(9), share=0.5)
+        mer.mix(batch)
+        mixed = mer.mix(batch)
+        assert isinstance(mixed, dict if isinstance(batch, MappingProxyType) else type(batch))
+        assert len(batch[0] if isinstance(batch, Pair) else next(iter(batch.values()))) == 4
+        if isinstance(batch, Pair):
+            torch.testing.assert_close(mixed.x, x[mixed.y])
+        else:
+            assert list(mixed) == list(batch)
+            assert {len(part) for part in mixed.values()} == {8}
+        assert found_by(mer, mixed) == [type(mixed)] * 2
+
+
 @pytest.mark.parametrize("kind", ["disk", "ram"])
 def test_every_kind_of_batch_comes_back_as_it_was(kind: str, tmp_path: Path) -> None:
     x, y = torch.rand(4, 2), torch.arange(4)
@@ -222,6 +271,47 @@ def test_a_full_disk_changes_no_count(tmp_path: Path, monkeypatch: pytest.Monkey
             mer.mix(torch.zeros(4, 2))
     assert (mer.new_rows, mer.replayed_rows) == (4, 0)
     assert [len(mer.mix(torch.zeros(4, 2))) for _ in range(3)] == [5, 5, 6]  # 4 + 4/3, the rest carried over
+
+
+def test_after_a_full_disk_training_goes_on_as_if_nothing_had_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    def mixed(folder: Path, fails: bool) -> list[list[int]]:
+        with mr.DiskReservoir(folder, 20) as memory:
+            mer = mr.PeriodicMER(nn.Linear(2, 2), memory=memory, share=0.5)
+            found = []
+            for number in range(9):
+                batch = torch.arange(5000 * number, 5000 * number + 5000)  # more rows than are moved at a time
+                if fails and number in (4, 6):
+                    with monkeypatch.context() as patch:
+                        patch.setattr("metareplay._core.row_file.os.pwrite", full)
+                        found.append(mer.mix(batch).tolist())  # its rows wait to be written
+                        with pytest.raises(DiskError, match="No space left"):
+                            memory.flush()
+                        for _ in range(3):
+                            with pytest.raises(DiskError, match="No space left"):
+                                mer.mix(batch + 5000)
+                else:
+                    found.append(mer.mix(batch).tolist())
+            return [*found, memory.held()["0"].tolist()]
+
+    assert mixed(tmp_path / "a", fails=False) == mixed(tmp_path / "b", fails=True)
+
+
+def test_a_memory_in_ram_is_what_it_was(tmp_path: Path) -> None:
+    mer = mr.PeriodicMER(nn.Linear(2, 2), memory=mr.Reservoir(5), share=0.5)
+    mer.mix(torch.arange(9))
+    torch.save(mer.state_dict(), tmp_path / "state.pt")
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    for other, named in ((mr.Reservoir(9), "capacity 9"), (mr.Recent(5), "kind Recent")):
+        with pytest.raises(InputError, match=rf"of a memory with .*capacity 5.*one here has .*{named}.*as it was"):
+            mr.PeriodicMER(nn.Linear(2, 2), memory=other, share=0.5).load_state_dict(state)
+    memory = mr.Reservoir(5)
+    mr.PeriodicMER(nn.Linear(2, 2), memory=memory, share=0.5).load_state_dict(state)
+    assert (len(memory), memory.seen) == (5, 9)
 
 
 def test_a_model_that_changed_is_told() -> None:

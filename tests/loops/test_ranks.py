@@ -72,8 +72,8 @@ def test_a_rank_whose_loader_ends_early_stops_nobody(together: Together, tmp_pat
     ]
     deal(together[0] / "replay", tmp_path / "alone", ranks=1)
     with rank_reservoir(tmp_path / "alone", 20) as whole:
-        assert whole.seen == 84
-        assert len(whole) in (13, 14)  # 10 of 60 and, as often, 4 of 24
+        assert len(whole) == 14  # 10 of 60 and, as often, 4 of 24
+        assert whole.seen == 120  # the next row is kept with probability 20 / 121, and an earlier one held with as much
 
 
 def test_a_rank_that_died_is_told_to_the_others(together: Together) -> None:
@@ -138,9 +138,74 @@ def test_dealing_keeps_the_sample_uniform(tmp_path: Path) -> None:
                 seen.append(part.seen)
                 for row in part.held()["0"].tolist():
                     counts[row] += 1
-        assert seen == [6, 6, 6]
+        assert seen == [9, 9, 6]  # a third of them would fill the part
     assert sum(counts.values()) == 40 * 6  # a third of 18 rows each time
     assert chisquare(list(counts.values())).pvalue > 0.001
+
+
+@pytest.mark.parametrize(("capacity", "removed"), [(None, False), (30, False), (None, True)])
+def test_what_comes_after_dealing_is_held_as_often(capacity: int | None, removed: bool, tmp_path: Path) -> None:
+    """Also where the new part is not full or is larger than the old ones, and where rows were removed."""
+    rows = [row for row in (*range(36), *range(100, 104), *range(200, 236)) if row % 3 or not removed]
+    groups, counts = [row // 100 for row in rows], [0, 0, 0]
+    for seed in range(40):
+        folder = tmp_path / str(seed)
+        parts_of(folder / "old", seen=[36, 4], capacity=4, seed=2 * seed)
+        for rank in range(2 if removed else 0):
+            with mr.DiskReservoir(folder / "old" / f"part-{rank:05d}-of-00002") as part:
+                part.remove(lambda held: held["0"] % 3 == 0)
+        deal(folder / "old", folder / "new", ranks=1, capacity=capacity, seed=seed)
+        with mr.DiskReservoir(folder / "new" / "part-00000-of-00001", seed=1000 + seed) as whole:
+            whole.offer(torch.tensor([row for row in rows if row >= 200]))
+            for row in whole.held()["0"].tolist():
+                counts[row // 100] += 1
+    expected = [sum(counts) * groups.count(group) / len(groups) for group in range(3)]
+    assert chisquare(counts, expected).pvalue > 0.001
+
+
+def test_dealing_that_was_killed_leaves_no_half_of_a_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts_of(tmp_path / "old", seen=[5, 5], capacity=4, seed=0)
+    made = list[Path]()
+
+    def dies(one: mr.DiskReservoir, batch: Any) -> None:
+        if one.folder not in made:
+            made.append(one.folder)
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        offer(one, batch)
+
+    with monkeypatch.context() as patch:
+        offer = mr.DiskReservoir.offer
+        patch.setattr(mr.DiskReservoir, "offer", dies)
+        with pytest.raises(KeyboardInterrupt):
+            deal(tmp_path / "old", tmp_path / "new", ranks=3)
+    assert not (tmp_path / "new").exists()
+    deal(tmp_path / "old", tmp_path / "new", ranks=3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]
+    held = list[int]()
+    for rank in range(3):
+        with mr.DiskReservoir(tmp_path / "new" / f"part-{rank:05d}-of-00003") as part:
+            drawn = part.sample(2)
+            assert isinstance(drawn, torch.Tensor)  # batches are of the kind that was offered
+            held += part.held()["0"].tolist()
+    assert len(set(held)) == len(held) == 8
+
+
+def test_as_many_ranks_as_before_can_be_dealt_to(tmp_path: Path) -> None:
+    """For rows of a rank whose loader has ended; a state then brings steps and copies, and leaves the memory alone."""
+    memory = rank_reservoir(tmp_path / "old", capacity=5)
+    mer = mr.PeriodicMER(torch.nn.Linear(1, 1), memory=memory, share=0.5)
+    mer.mix(torch.arange(3))
+    mer.step()
+    state = mer.state_dict()
+    memory.close()
+    deal(tmp_path / "old", tmp_path / "new", ranks=1, states=[state])
+    with rank_reservoir(tmp_path / "new", capacity=5) as memory:
+        mer = mr.PeriodicMER(torch.nn.Linear(1, 1), memory=memory, share=0.5)
+        with pytest.raises(InputError, match="cannot go back to mark 1"):
+            mer.load_state_dict(state)
+        mer.load_state_dict(state, dealt=True)
+        assert (mer.steps, len(memory)) == (1, 3)
 
 
 def test_dealing_goes_back_to_the_checkpoint(tmp_path: Path) -> None:
@@ -170,10 +235,18 @@ def test_what_cannot_be_dealt_is_told(tmp_path: Path) -> None:
         InputError, match=r"holds the parts of 2 ranks, and now there are 1: deal them into a new folder"
     ):
         rank_reservoir(tmp_path / "two", 8)
-    with pytest.raises(InputError, match="holds parts of a memory already: use a new folder"):
+    with pytest.raises(InputError, match="is there already: use a new folder"):
         deal(tmp_path / "two", tmp_path / "two", ranks=1)
     with pytest.raises(InputError, match="holds 0 parts of a memory"):
         deal(tmp_path / "none", tmp_path / "new", ranks=1)
     with pytest.raises(InputError, match="capacity=2: each of the 3 ranks holds one row at least"):
         deal(tmp_path / "two", tmp_path / "new", ranks=3, capacity=2)
+    state = {"rank": [0, 2], "memory": {"mark": 0}}
+    for states, message in (
+        ([state], "states holds 1, and not one of each of the 2 ranks: give all of them"),
+        ([state, state], "states holds 2, and not one of each of the 2 ranks"),
+        ([{"steps": 3}, state], r"states holds something else: give what each rank's state_dict\(\) returned"),
+    ):
+        with pytest.raises(InputError, match=message):
+            deal(tmp_path / "two", tmp_path / "new", ranks=1, states=states)
     assert np.all([path.exists() for path in (tmp_path / "two").iterdir()])

@@ -3,6 +3,7 @@
 import itertools
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,11 +20,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import metareplay as mr
+from metareplay._core.undo_log import UndoLog
 from metareplay.errors import DiskError
 
 
 def mer(memory: mr.Memory, engine: Any = "torch") -> mr.MER:
     return mr.MER(mr.networks.mlp(6, (8, 5), 4, seed=1), memory=memory, beta=0.3, s=2, k=4, seed=7, engine=engine)
+
+
+def kept_of(capacity: int, seen: int) -> list[int]:
+    """Return which of so many rows a reservoir with seed 0 holds, by slot."""
+    slots = mr.Reservoir(capacity).place(mr.Draws(0), np.zeros(seen, np.int64))
+    last = dict(zip(slots.tolist(), range(seen), strict=True))
+    return [last[slot] for slot in range(min(seen, capacity))]
 
 
 def numbered(start: int, count: int) -> Tensor:
@@ -186,6 +195,78 @@ def test_marks_bring_back_rows_counts_and_draws(tmp_path: Path) -> None:
             reservoir.return_to(77)
 
 
+def test_a_mark_is_never_taken_for_another_one(tmp_path: Path) -> None:
+    """A checkpoint of a training that was given up must not be answered with rows of the one that went on instead."""
+    with mr.DiskReservoir(tmp_path, 20) as reservoir:
+        reservoir.offer(numbered(0, 30))
+        first = reservoir.mark()
+        reservoir.offer(numbered(30, 30))
+        given_up = reservoir.mark()
+        reservoir.offer(numbered(60, 30))
+        reservoir.return_to(first)
+        assert len(list(tmp_path.glob("undo-*.bin"))) == 0
+        reservoir.offer(numbered(30, 50))
+        later, held = reservoir.mark(), reservoir.held()["0"]
+    with mr.DiskReservoir(tmp_path) as reservoir:
+        assert reservoir.marks == [first, later]
+        with pytest.raises(mr.InputError, match=f"cannot go back to mark {given_up}"):
+            reservoir.return_to(given_up)
+        reservoir.offer(numbered(80, 50))
+        reservoir.return_to(later)
+        assert torch.equal(reservoir.held()["0"], held)
+        reservoir.return_to(first)
+        assert reservoir.held()["0"][:, 0].tolist() == kept_of(20, 30)
+
+
+def test_a_mark_that_cannot_be_written_leaves_the_earlier_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with mr.DiskReservoir(tmp_path, 20) as reservoir:
+        reservoir.offer(numbered(0, 30))
+        marks = [reservoir.mark(), reservoir.mark()]
+        reservoir.offer(numbered(30, 30))
+        reservoir.flush()
+
+        def full(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("metareplay._core.files.os.fsync", full)
+            with pytest.raises(DiskError, match="No space left"):
+                reservoir.mark()
+        assert reservoir.marks == marks
+        reservoir.return_to(marks[0])
+        assert reservoir.held()["0"][:, 0].tolist() == kept_of(20, 30)
+
+
+def test_killed_while_the_log_is_compacted_and_killed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is shorter than the last commit says; what is logged next must not be taken for what is missing."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    compact = UndoLog.compact
+
+    def killed(log: UndoLog, rows: int) -> None:
+        compact(log, rows)
+        if not first.exists():
+            shutil.copytree(tmp_path / "rows", first)
+
+    monkeypatch.setattr(UndoLog, "compact", killed)
+    with mr.DiskReservoir(tmp_path / "rows", 20) as reservoir:
+        reservoir.offer(numbered(0, 30))
+        reservoir.mark()
+        while not first.exists():
+            reservoir.offer(numbered(reservoir.seen, 30))
+            reservoir.flush()
+    monkeypatch.setattr("metareplay._core.disk_rows.SECONDS", 1000.0)
+    with mr.DiskReservoir(first) as reservoir:
+        seen = reservoir.seen
+        rows = (first / "rows.bin").read_bytes()
+        while (first / "rows.bin").read_bytes() == rows:
+            reservoir.offer(numbered(reservoir.seen, 10))
+            time.sleep(0.01)
+        shutil.copytree(first, second)  # as a kill would leave it: written, not committed
+    with mr.DiskReservoir(second) as reservoir:
+        assert reservoir.seen == seen
+        assert reservoir.held()["0"][:, 0].tolist() == kept_of(20, seen)
+
+
 def test_the_undo_log_stays_small_and_marks_stay_reachable(tmp_path: Path) -> None:
     with mr.DiskReservoir(tmp_path, 20) as reservoir:
         reservoir.offer(numbered(0, 30))
@@ -331,12 +412,6 @@ while True:
 """
 
 
-def expected(seen: int) -> list[int]:
-    slots = mr.Reservoir(40).place(mr.Draws(0), np.zeros(seen, np.int64))
-    last = dict(zip(slots.tolist(), range(seen), strict=True))
-    return [last[slot] for slot in range(min(seen, 40))]
-
-
 def test_killed_at_any_moment_it_opens_with_a_complete_state(tmp_path: Path) -> None:
     rng, seen = random.Random(0), []
     environment = os.environ | {"PYTHONPATH": str(Path(mr.__file__).parent.parent)}
@@ -352,7 +427,7 @@ def test_killed_at_any_moment_it_opens_with_a_complete_state(tmp_path: Path) -> 
             assert reservoir.seen % 7 == 0
             if reservoir.seen:
                 held = reservoir.held()["0"]
-                assert held[:, 0].tolist() == held[:, -1].tolist() == expected(reservoir.seen)
+                assert held[:, 0].tolist() == held[:, -1].tolist() == kept_of(40, reservoir.seen)
             assert reservoir.check() == [] if reservoir.seen else True
             seen.append(reservoir.seen)
     assert max(seen) > 40
@@ -394,7 +469,7 @@ def test_stopped_before_any_write_it_opens_with_the_last_commit(
             (copy / name).write_bytes(content)
         with mr.DiskReservoir(copy, 40) as reservoir:
             if reservoir.seen:
-                assert reservoir.held()["0"][:, 0].tolist() == expected(reservoir.seen)
+                assert reservoir.held()["0"][:, 0].tolist() == kept_of(40, reservoir.seen)
                 assert reservoir.check() == []
 
 
