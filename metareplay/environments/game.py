@@ -50,8 +50,10 @@ class Rewards(NamedTuple):
     def checked(self) -> "Rewards":
         """Return the same rewards as Python's numbers; raise InputError for those that are none, or not finite."""
         made = Rewards(*(real(f"the reward {name}", value) for name, value in zip(self._fields, self, strict=True)))
+        usual = Rewards()._asdict()
+        different = {name: value for name, value in made._asdict().items() if value != usual[name]}
         if not all(map(math.isfinite, made)):
-            raise InputError(f"rewards={shown(made._asdict())}: use finite numbers")
+            raise InputError(f"rewards={shown(different)}: use finite numbers")
         return made
 
 
