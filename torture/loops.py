@@ -75,9 +75,8 @@ def _while_mixing(make: Callable[[], mr.Memory]) -> Work:
 
     def state(mer: mr.PeriodicMER, model: nn.Module) -> dict[str, Any]:
         parts = mer.state_dict()
-        held = parts.pop("memory")
-        found = {"mark": held.get("mark")} if "mark" in held else {"rows": str(held)}
-        return {name: str(value) for name, value in (*parts.items(), *model.state_dict().items(), *found.items())}
+        parts["memory"] = {name: value for name, value in parts["memory"].items() if name != "mark"}  # a running number
+        return {name: str(value) for name, value in (*parts.items(), *model.state_dict().items())}
 
     first, model, memory = begun()
     go_on(first, model, [])
