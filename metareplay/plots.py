@@ -7,9 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from metareplay._core.checks import described, mapping, path_of, shown, text, whole_numbers
 from metareplay._core.files import write_atomically
 from metareplay._core.palette import LEARNER_COLOURS, OTHERS, colour_of
-from metareplay.errors import MetareplayError, PicturesMissingError
+from metareplay.errors import InputError, MetareplayError, PicturesMissingError
+from metareplay.experiments.base import BaseRecord
 from metareplay.experiments.folder import NAMES
 from metareplay.experiments.prequential_record import PrequentialRecord
 from metareplay.experiments.record import Record
@@ -28,6 +30,7 @@ def plot_tasks(records: dict[str, Record], path: Path, title: str) -> None:
         path: The picture to write; its ending says in which format.
         title: Its title.
     """
+    _check(records, Record, title)
     figure = new_figure(8, 4.5)
     axes = figure.add_subplot()
     colours = learner_colours({name: record.learner for name, record in records.items()})
@@ -54,6 +57,7 @@ def plot_prequential(records: dict[str, PrequentialRecord], path: Path, title: s
         path: The picture to write; its ending says in which format.
         title: Its title.
     """
+    _check(records, PrequentialRecord, title)
     names = {"accuracy" if "accuracy" in record.points else "mae" for record in records.values()}
     if len(names) != 1:
         raise MetareplayError("these records have no score in common: draw labels and real targets apart")
@@ -88,7 +92,10 @@ def plot_scores(records: dict[str, list[GameRecord]], path: Path, title: str, ta
         title: Its title.
         tasks: The tasks to show, counted from 1; all of them if none is named.
     """
-    for name, of_agent in records.items():
+    for name, of_agent in mapping("records", records).items():
+        if not isinstance(of_agent, list) or not of_agent:
+            raise InputError(f"records has {shown(of_agent)} for {name!r}: use a list of records of agents")
+        _check(dict(enumerate(of_agent)), GameRecord, title)
         if not all(len(record.final) for record in of_agent):
             raise MetareplayError(f"{name} has no scores to show: train it with an evaluation")
     games: dict[str, dict[str, list[GameRecord]]] = {}
@@ -98,6 +105,9 @@ def plot_scores(records: dict[str, list[GameRecord]], path: Path, title: str, ta
     learners = {agent: of_agent[0].learner for group in games.values() for agent, of_agent in group.items()}
     agents, colours = list(learners), learner_colours(learners)
     most = len(next(iter(records.values()))[0].final)
+    for one in (tasks := whole_numbers("tasks", tasks)):
+        if one > most:
+            raise InputError(f"tasks={shown(tasks)}: use numbers from 1 to {most}")
     chosen = [(game, task) for game in games for task in [one - 1 for one in tasks] or range(most)]
     columns = min(3, len(chosen))
     figure = new_figure(1 + 4 * columns, 0.8 + 2.9 * -(-len(chosen) // columns))
@@ -114,9 +124,9 @@ def plot_scores(records: dict[str, list[GameRecord]], path: Path, title: str, ta
         axes.set_ylabel("score")
     found = [axes.get_legend_handles_labels() for axes in panels[: len(chosen)]]
     handles = {label: handle for lines, labels in found for handle, label in zip(lines, labels, strict=True)}
-    shown = {agent: handles[agent] for agent in agents}
+    named = {agent: handles[agent] for agent in agents}
     figure.legend(
-        shown.values(), shown.keys(), frameon=False, loc="outside lower center", ncols=min(len(shown), 2 * columns)
+        named.values(), named.keys(), frameon=False, loc="outside lower center", ncols=min(len(named), 2 * columns)
     )
     save_figure(figure, path)
 
@@ -149,6 +159,7 @@ def plot_alignment(records: dict[str, Record], path: Path, title: str) -> None:
         path: The picture to write; its ending says in which format.
         title: Its title.
     """
+    _check(records, Record, title)
     found = {name: _measured(name, record) for name, record in records.items()}
     figure = new_figure(2.5 + (6 if len(records) == 1 else 4.5) * len(records), 4.5)
     *panels, last = figure.subplots(1, len(records) + 1, sharey=True, width_ratios=[5] * len(records) + [1.2])
@@ -185,6 +196,7 @@ def plot_matrices(records: dict[str, Record], path: Path, title: str) -> None:
         path: The picture to write; its ending says in which format.
         title: Its title.
     """
+    _check(records, Record, title)
     figure = new_figure(1.5 + 3.2 * len(records), 4)
     panels = figure.subplots(1, len(records), sharey=True, squeeze=False)[0]
     for axes, (name, record) in zip(panels, records.items(), strict=True):
@@ -200,6 +212,17 @@ def plot_matrices(records: dict[str, Record], path: Path, title: str) -> None:
     figure.colorbar(shown, ax=panels.tolist(), label="test accuracy (%)", pad=0.01)
     figure.suptitle(title)
     save_figure(figure, path)
+
+
+def _check(records: Mapping[Any, BaseRecord], kind: type[BaseRecord], title: str) -> None:
+    """Raise InputError for records that cannot be drawn, or a title that is no text."""
+    text("title", title)
+    wanted = f"a dictionary of {kind.__name__}s by name, at least one"
+    if not isinstance(records, Mapping) or not records:
+        raise InputError(f"records is {described(records)}: use {wanted}")
+    for name, record in records.items():
+        if not isinstance(record, kind):
+            raise InputError(f"records has {described(record)} for {shown(name)}: use {wanted}")
 
 
 def _ticks(tasks: int) -> list[int]:
@@ -272,5 +295,9 @@ def save_figure(figure: Any, path: Path) -> None:
         figure: The figure.
         path: The picture to write; its ending says in which format.
     """
+    path, known = path_of("path", path), sorted(figure.canvas.get_supported_filetypes())
+    ending = path.suffix.removeprefix(".").lower()
+    if ending not in known:
+        raise InputError(f"path={shown(str(path))}: its ending says the format; use one of {', '.join(known)}")
     with write_atomically(path) as file:
-        figure.savefig(file, format=path.suffix.removeprefix("."))
+        figure.savefig(file, format=ending)

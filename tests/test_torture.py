@@ -5,9 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
+import metareplay as mr
+from torture.calls import FOR_EXTENDING, MADE_FOR_USERS, every_call, left_out, public_names
+from torture.fuzz import _wrong
 from torture.interrupts import AtLine, _while_observing
+from torture.loops import _while_mixing, _while_scoring
 from torture.subjects import SUBJECTS
 
 ROOT = Path(__file__).parent.parent
@@ -61,3 +67,42 @@ def test_ctrl_c_while_draws_are_made_ahead_leaves_the_memory_as_it_was(name: str
     assert times, "nothing is drawn ahead any more"
     numbers = [number for found in times for number in found[:: max(1, len(found) // 3)]]
     assert not [wrong for number in numbers if (wrong := work(AtLine(number)))]
+
+
+def test_every_public_name_is_called_or_left_out_for_a_reason(tmp_path: Path) -> None:
+    assert left_out(every_call(tmp_path)) == []
+    assert public_names().keys() >= MADE_FOR_USERS | FOR_EXTENDING  # none of them has gone
+    assert "DiskReservoir" in left_out({})  # a name that is not called is noticed
+
+
+WRONG = (None, "\0", b"x", -1, object(), np.zeros((2, 6)), torch.tensor([0.5, 1.5]))
+SLOW = ("trackers.", "plots.", "Sweep.plot", "report", "integrations.", "lm.train", "sweep")
+
+
+def test_wrong_arguments_are_refused_by_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = []
+    for name, call in every_call(tmp_path).items():
+        for one in () if name.startswith(SLOW) else call.right:
+            for value in WRONG:
+                wrong = _wrong(call.function, call.given() | {one: value})
+                found += [f"{name}({one}={value!r}): {wrong}"] if wrong else []
+    assert found == []
+
+
+@pytest.mark.parametrize("line", ["periodic_mer.py", "reptile_line.py", "row_memories.py"])
+def test_ctrl_c_in_mix_and_step_leaves_everything_before_or_after(line: str) -> None:
+    work, whole = _while_mixing(lambda: mr.Reservoir(7)), AtLine()
+    assert work(whole) is None
+    times = [found for (file, _), found in whole.times.items() if Path(file).name == line]
+    assert times, "nothing of this file is executed any more"
+    assert not [wrong for found in times for number in found[-2:] if (wrong := work(AtLine(number)))]
+
+
+def test_ctrl_c_in_a_prequential_run_loses_no_score(tmp_path: Path) -> None:
+    work, whole = _while_scoring("er", tmp_path), AtLine()
+    assert work(whole) is None
+    times = [
+        found for (file, _), found in whole.times.items() if Path(file).name in ("prequential_run.py", "scores.py")
+    ]
+    assert not [wrong for found in times[::4] if (wrong := work(AtLine(found[-1])))]

@@ -2,12 +2,14 @@
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, final
 
 import metareplay as mr
 from metareplay.errors import MetareplayError
 from metareplay.experiments import pack, unpack
+from torture.others import documents, reservoirs
 from torture.subjects import AGENTS, EXAMPLES, SUBJECTS, Agent, Make, examples, play, stream
 from torture.trial import Torture, Try
 
@@ -16,7 +18,7 @@ Read = Callable[[], str | None]  # reads a damaged file; returns what went wrong
 
 @final
 class Damage(Torture):
-    """Damage checkpoints of every learner, records, packed records and exports of memories, and read them.
+    """Damage checkpoints of every learner, and files of every other kind that is written, and read them.
 
     Args:
         cut: Cut files short instead of flipping a bit.
@@ -84,6 +86,9 @@ def _files(folder: Path) -> Iterator[tuple[Path, bytes, Read]]:
     assert learner.own_memory is not None, "er has one"
     learner.own_memory.export(export)
     yield export, export.read_bytes(), lambda: _refused(lambda: mr.memories.read_export(export))
+    for written, open_it in (*documents(folder), *reservoirs(folder)):
+        content = written.read_bytes().rstrip(b"\n") if written.suffix == ".json" else written.read_bytes()
+        yield written, content, partial(_refused, open_it)
 
 
 def _load(make: Make | Agent, path: Path) -> Read:

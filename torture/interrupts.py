@@ -66,7 +66,7 @@ class AtLine:
 
 @final
 class Interrupts(Torture):
-    """Interrupt `observe_many`, `observe`, `save`, `load` and `run`, with every learner."""
+    """Interrupt `observe_many`, `observe`, `save`, `load` and `run`, with every learner, and others."""
 
     name: ClassVar[str] = "Ctrl-C at a line"
     few: ClassVar[int] = 20
@@ -99,6 +99,16 @@ class Interrupts(Torture):
                 wrong = play_on(at)
                 yield Try(f"{name}: while playing at {at.where}", wrong)
 
+        from torture.loops import works  # which uses what is here
+
+        for name, other in list(works(folder))[self.part :: self.parts][: max(1, count // 20)]:
+            whole = AtLine()
+            other(whole)
+            for number in whole.drawn(share, rng):
+                at = AtLine(number)
+                wrong = other(at)
+                yield Try(f"{name} at {at.where}", wrong)
+
 
 Work = Callable[[AtLine], str | None]
 
@@ -112,7 +122,7 @@ def _while_playing(make: Agent) -> Work:
     def work(at: AtLine) -> str | None:
         agent = make()
         play(agent, FROM)
-        came = _interrupted(at, lambda: play(agent, TO))
+        came = interrupted(at, lambda: play(agent, TO))
         if at.number >= 0 and not came:
             return "Ctrl-C got lost"
         wrong = differences(state(agent), states[agent.seen])
@@ -142,7 +152,7 @@ def _states(make: Make) -> list[dict[str, Any]]:
     return found
 
 
-def _interrupted(at: AtLine, work: Callable[[], object]) -> bool:
+def interrupted(at: AtLine, work: Callable[[], object]) -> bool:
     """Do some work; return whether it was interrupted. The handler of Ctrl-C must be what it was before."""
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -174,7 +184,7 @@ def _while_observing_many(make: Make, _path: Path) -> Work:
         learner = _observed(make, FROM)
         xs, ys, tasks = (part[FROM:TO] for part in examples())
         handler = signal.getsignal(signal.SIGINT)
-        came = _interrupted(at, lambda: learner.observe_many(xs, ys, tasks))
+        came = interrupted(at, lambda: learner.observe_many(xs, ys, tasks))
         if signal.getsignal(signal.SIGINT) is not handler:
             return "the handler of Ctrl-C has changed"
         if at.number >= 0 and not came:
@@ -195,7 +205,7 @@ def _while_observing(make: Make, _path: Path) -> Work:
             for example in several:
                 learner.observe(*example)
 
-        came = _interrupted(at, one_by_one)
+        came = interrupted(at, one_by_one)
         return "Ctrl-C got lost" if at.number >= 0 and not came else _go_on(learner, states, TO)
 
     return work
@@ -207,7 +217,7 @@ def _while_saving(make: Make, path: Path) -> Work:
 
     def work(at: AtLine) -> str | None:
         earlier.save(path)
-        _interrupted(at, lambda: later.save(path))
+        interrupted(at, lambda: later.save(path))
         found = mr.load(path, make().model)
         wrong = differences(state(later), states[1])
         if wrong is not None:
@@ -225,7 +235,7 @@ def _while_loading(make: Make, path: Path) -> Work:
 
     def work(at: AtLine) -> str | None:
         model = make().model
-        _interrupted(at, lambda: mr.load(path, model))
+        interrupted(at, lambda: mr.load(path, model))
         now = model.state_dict()
         same = any(all(bool((now[name] == one[name]).all()) for name in one) for one in (before, after))
         return None if same else "the model is neither as it was nor as it was saved"
@@ -239,7 +249,7 @@ def _while_running(make: Make, path: Path) -> Work:
     def work(at: AtLine) -> str | None:
         path.unlink(missing_ok=True)
         learner = make()
-        _interrupted(at, lambda: mr.run(learner, stream(), checkpoint=path))
+        interrupted(at, lambda: mr.run(learner, stream(), checkpoint=path))
         wrong = differences(state(learner), states[learner.seen])
         if wrong is not None:
             return f"after {learner.seen} examples {wrong}"

@@ -3,13 +3,14 @@
 import math
 import operator
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from metareplay.errors import InputError
+from metareplay.errors import InputError, MetareplayError
 
 Kind = TypeVar("Kind")
+LONGEST_NAME = 255  # bytes of the name of a file or folder, on all usual file systems
 LONGEST = 60  # characters of a value to show in a message
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # how much memory a container may use
 
@@ -69,6 +70,20 @@ def described(value: object) -> str:
     return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
 
 
+def text(name: str, value: object) -> str:
+    """Return a text; otherwise raise InputError."""
+    if not isinstance(value, str):
+        raise InputError(f"{name}={shown(value)}: use a text")
+    return value
+
+
+def mapping(name: str, value: object) -> dict[str, Any]:
+    """Return a dictionary whose keys are texts, such as options by name; otherwise raise InputError."""
+    if not isinstance(value, Mapping) or not all(isinstance(one, str) for one in value):
+        raise InputError(f"{name}={shown(value)}: use a dictionary, such as {{'lr': 0.1}}")
+    return dict(value)
+
+
 def flag(name: str, value: object) -> bool:
     """Return True or False as Python's bool, even if it comes from NumPy or torch, or is 0 or 1."""
     try:
@@ -85,6 +100,42 @@ def function(name: str, value: object) -> Callable[..., Any]:
     if not callable(value):
         raise InputError(f"{name}={shown(value)}: use a function")
     return value
+
+
+def answer(name: str, asked: Callable[..., Kind], *given: object) -> Kind:
+    """Call a function of the user's; an error that it raises becomes an InputError of one line.
+
+    Args:
+        name: What the function is called.
+        asked: The function.
+        given: What it is given.
+
+    >>> answer("where", len, [1, 2])
+    2
+    """
+    try:
+        return asked(*given)
+    except MetareplayError:
+        raise
+    except Exception as error:
+        said = next(iter(str(error).strip().splitlines()), "")
+        raise InputError(f"{name} failed ({type(error).__name__}: {said[:200]}): check the function") from error
+
+
+def several(name: str, values: object, wanted: str) -> list[Any]:
+    """Return what can be iterated over as a list; otherwise raise InputError, also for a text.
+
+    Args:
+        name: What the values are called.
+        values: The values.
+        wanted: What to use instead, such as "a list of whole numbers".
+    """
+    try:
+        if isinstance(values, Iterable) and not isinstance(values, (str, bytes)):
+            return list(values)
+    except Exception as error:  # torch's single numbers say that they can be iterated over
+        raise InputError(f"{name}={shown(values)}: use {wanted}") from error
+    raise InputError(f"{name}={shown(values)}: use {wanted}")
 
 
 def choice(name: str, value: object, known: Sequence[str], otherwise: str = "") -> str:
@@ -105,13 +156,7 @@ def choice(name: str, value: object, known: Sequence[str], otherwise: str = "") 
 
 def whole_numbers(name: str, values: object) -> tuple[int, ...]:
     """Return several whole numbers of at least one, such as the widths of layers."""
-    try:
-        several = [] if not isinstance(values, Iterable) else list(values)
-    except Exception as error:  # torch's single numbers say that they can be iterated over
-        raise InputError(f"{name}={shown(values)}: use a list of whole numbers") from error
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise InputError(f"{name}={shown(values)}: use a list of whole numbers")
-    found = tuple(whole(name, value) for value in several)
+    found = tuple(whole(name, value) for value in several(name, values, "a list of whole numbers"))
     if min(found, default=1) < 1:
         raise InputError(f"{name}={shown(values)}: each must be at least one unit; use whole numbers of at least 1")
     return found
@@ -125,6 +170,8 @@ def path_of(name: str, value: object) -> Path:
         raise InputError(f"{name} is {described(value)}: use a path") from error
     if not str(path).isprintable():
         raise InputError(f"{name}={shown(str(path))}: use a path without line breaks and control characters")
+    if max((len(os.fsencode(part)) for part in path.parts), default=0) > LONGEST_NAME:
+        raise InputError(f"{name}={shown(str(path))}: a name has at most {LONGEST_NAME} bytes; use a shorter one")
     return path
 
 

@@ -7,6 +7,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from metareplay._core.checks import flag, shown
 from metareplay.errors import InputError
 
 SHOWN = 10  # rows that a table shows of itself
@@ -50,8 +51,8 @@ class Rows:
         Args:
             name: Its name.
         """
-        if name not in self._columns:
-            raise InputError(f"there is no column {name!r}; the columns are {', '.join(self._columns) or 'none'}")
+        if not isinstance(name, str) or name not in self._columns:
+            raise InputError(f"there is no column {shown(name)}; the columns are {', '.join(self._columns) or 'none'}")
         return self._columns[name]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -71,7 +72,7 @@ class Rows:
         for name, value in wanted.items():
             column = self[name]
             options = value if isinstance(value, list | tuple | set | frozenset) else (value,)
-            kept &= np.array([one in options for one in column.tolist()], np.bool_)
+            kept &= np.array([any(_same(one, other) for other in options) for one in column.tolist()], np.bool_)
         return self._rows(np.flatnonzero(kept))
 
     def sort(self, by: str, *, descending: bool = True) -> "Rows":
@@ -83,7 +84,7 @@ class Rows:
         """
         values = self[by].tolist()
         known = [number for number, value in enumerate(values) if not _missing(value)]
-        known.sort(key=lambda number: values[number], reverse=descending)
+        known.sort(key=lambda number: values[number], reverse=flag("descending", descending))
         return self._rows(np.array(known + [n for n, value in enumerate(values) if _missing(value)], np.int64))
 
     def to_pandas(self) -> Any:
@@ -109,6 +110,14 @@ class Rows:
         made._columns = {name: column[numbers] for name, column in self._columns.items()}
         made._count = len(numbers)
         return made
+
+
+def _same(one: object, other: object) -> bool:
+    """Return whether two values are equal; an array equals nothing."""
+    try:
+        return bool(one is other or one == other)
+    except Exception:  # the truth value of an array
+        return False
 
 
 def text_table(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from metareplay._core.checks import path_of, text
 from metareplay.data.characters import PACKED, SIDE, Characters
 from metareplay.data.dataset_files import Bytes, disk
 from metareplay.errors import DataError
@@ -35,7 +36,8 @@ def read_characters(*paths: str | Path, name: str = "characters") -> Characters:
         name: A name for the data, which appears in records and messages.
     """
     parts = []
-    for path in map(Path, paths):
+    text("name", name)
+    for path in (path_of("path", one) for one in paths):
         if path.is_dir():
             parts.append(_decoded(_files(path), str(path)))
             continue

@@ -10,6 +10,7 @@ from typing import Any, Literal, final, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from metareplay._core.checks import choice, described, shown
 from metareplay.data.dataset_files import Bytes
 from metareplay.errors import DataError, InputError
 
@@ -64,6 +65,8 @@ class Characters:
             ("alphabet_names", self.alphabet_names, int(alphabet[-1]) + 1),
             ("character_names", self.character_names, len(bits)),
         ):
+            if not isinstance(names, (list, tuple)) or not all(isinstance(one, str) for one in names):
+                raise DataError(f"{self.name}: {what} is {described(names)}; give a tuple of texts")
             if len(names) != count:
                 raise DataError(f"{self.name}: {what} has {len(names)} names; give {count}")
 
@@ -142,7 +145,7 @@ def check_resolution(resolution: int) -> None:
         resolution: The number of pixels on each side.
     """
     if not isinstance(resolution, Integral) or not 1 <= resolution <= SIDE:
-        raise InputError(f"resolution={resolution!r}: use a whole number from 1 to {SIDE}")
+        raise InputError(f"resolution={shown(resolution)}: use a whole number from 1 to {SIDE}")
 
 
 def check_pixels(pixels: str) -> None:
@@ -151,8 +154,7 @@ def check_pixels(pixels: str) -> None:
     Args:
         pixels: The kind of pixels.
     """
-    if pixels not in get_args(Pixels):
-        raise InputError(f"pixels={pixels!r}: use 'grey' or 'binary'")
+    choice("pixels", pixels, get_args(Pixels))
 
 
 def ink_coverage(bits: Bytes, resolution: int) -> Bytes:

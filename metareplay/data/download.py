@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -16,6 +17,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
+from metareplay._core.checks import answer, function, path_of, several, shown
 from metareplay.data.dataset_files import LARGEST, cache_folder, disk, intact, unpacked
 from metareplay.data.sources import Source, find_source
 from metareplay.errors import DataError, InputError
@@ -52,11 +54,13 @@ def fetch(
         The folder that holds the files.
     """
     source = find_source(name)
-    mirrors = source.mirrors if mirrors is None else mirrors
+    mirrors = several("mirrors", source.mirrors if mirrors is None else mirrors, "a list of addresses")
     for mirror in mirrors:
-        if not mirror.startswith(("https://", "http://")):
-            raise InputError(f"mirror {mirror!r}: give an address that begins with https://")
-    base = cache_folder() if folder is None else Path(folder)
+        if not isinstance(mirror, str) or not mirror.startswith(("https://", "http://")):
+            raise InputError(f"mirror {shown(mirror)}: give an address that begins with https://")
+    if report is not None:
+        function("report", report)
+    base = cache_folder() if folder is None else path_of("folder", folder)
     target = base / source.name
     with _writing(base):
         base.mkdir(parents=True, exist_ok=True)
@@ -64,7 +68,7 @@ def fetch(
         with _writing(target):
             target.mkdir(exist_ok=True)
         try:
-            _download_missing(source, target, mirrors, report or (lambda _: None))
+            _download_missing(source, target, mirrors, partial(answer, "report", report or (lambda _: None)))
         except DataError:
             with suppress(OSError):
                 for file in source.files:

@@ -94,6 +94,9 @@ def load(source: Source) -> Images:
     Args:
         source: The dataset and the checksums of its files.
     """
+    instance("source", source, Source, "a Source, or the functions mnist() and fashion_mnist()")
+    if len(source.files) != 4:
+        raise DataError(f"{source.name} has {len(source.files)} files: images and labels to train and test are four")
     with disk("read the data in METAREPLAY_DATA or the cache", "check the permissions"):
         folder = next((folder for folder in folders(source) if complete(folder, source)), None)
     folder = folder or fetch(source)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from metareplay._core.checks import instance, shown
 from metareplay.data.characters import Characters
 from metareplay.data.images import Images, fashion_mnist, mnist
 from metareplay.data.images import keep as keep_images
@@ -19,8 +20,8 @@ def dataset(name: str) -> Dataset:
         name: "mnist", "fashion-mnist" or "omniglot".
     """
     known: dict[str, Callable[[], Dataset]] = {"mnist": mnist, "fashion-mnist": fashion_mnist, "omniglot": omniglot}
-    if name not in known:
-        raise DataError(f"no dataset {name!r}: use one of {', '.join(known)}")
+    if not isinstance(name, str) or name not in known:
+        raise DataError(f"no dataset {shown(name)}: use one of {', '.join(known)}")
     return known[name]()
 
 
@@ -35,4 +36,5 @@ def provide(found: Dataset) -> None:
     if isinstance(found, Images):
         keep_images(found)
     else:
+        instance("found", found, Characters, "what dataset() returned")
         keep_characters(found)

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from metareplay._core.checks import several, shown, text
 from metareplay.errors import InputError
 
 TRAIN_XS = "train-images-idx3-ubyte"
@@ -31,6 +33,24 @@ class Source:
     npm: str | None = field(default=None, repr=False)
     folders: Sequence[str] = field(default=(), repr=False)
     gzipped: bool = field(default=True, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what names no files, or files outside of the dataset's folder."""
+        files = self.files.items() if isinstance(self.files, Mapping) else [(None, None)]
+        if not all(_is_file_name(file) and isinstance(known, str) for file, known in files):
+            raise InputError(f"files={shown(self.files)}: use a dictionary with the SHA-256 checksum of each file name")
+        if not _is_file_name(self.name):
+            raise InputError(f"name={shown(self.name)}: use the name of a folder")
+        for name, values in (("mirrors", self.mirrors), ("folders", self.folders)):
+            for one in several(name, values, "a list of texts"):
+                text(name, one)
+        if self.npm is not None:
+            text("npm", self.npm)
+
+
+def _is_file_name(name: object) -> bool:
+    """Return whether something is the name of a file or folder, and not a path that leads elsewhere."""
+    return isinstance(name, str) and name.isprintable() and name not in ("", ".", "..") and Path(name).name == name
 
 
 MNIST = Source(
@@ -84,6 +104,6 @@ def find_source(name: str | Source) -> Source:
     """
     if isinstance(name, Source):
         return name
-    if name not in SOURCES:
-        raise InputError(f"unknown dataset {name!r}; use one of: {', '.join(SOURCES)}")
+    if not isinstance(name, str) or name not in SOURCES:
+        raise InputError(f"unknown dataset {shown(name)}; use one of: {', '.join(SOURCES)}")
     return SOURCES[name]

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, final
 
 import numpy as np
 
-from metareplay._core.checks import real, whole
+from metareplay._core.checks import choice, real, whole
 from metareplay.environments.game import Bounds, Colours, Game
 from metareplay.environments.kernels import (
     CATCHER,
@@ -83,10 +83,11 @@ class Catcher(Game):
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot be played."""
+        super().__post_init__()
         if not 16 <= whole("screen", self.screen) <= 4096:
             raise InputError(f"screen={self.screen}: use a whole number of pixels from 16 to 4096")
-        if self.rounding not in ("truncate", "round"):
-            raise InputError(f"rounding={self.rounding!r}: use 'truncate' or 'round'")
+        object.__setattr__(self, "screen", whole("screen", self.screen))
+        choice("rounding", self.rounding, ("truncate", "round"))
         if self.pellet_speed is None:
             object.__setattr__(self, "pellet_speed", round(0.00095 * self.screen, 10))
         self.checked_difficulty(self.pellet_speed)

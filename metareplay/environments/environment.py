@@ -10,7 +10,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from metareplay._core.checks import check_count, whole
+from metareplay._core.checks import check_count, check_room, choice, mapping, shown, whole
+from metareplay._core.draws import Draws
 from metareplay.environments import play
 from metareplay.environments.catcher import Catcher
 from metareplay.environments.flappy_bird import FlappyBird
@@ -43,11 +44,12 @@ class GameEnv(gymnasium.Env[Array, np.int64 | int], ABC):
     def __init__(
         self, game: Game, observation: Observation, size: tuple[int, int], frames: int, render_mode: RenderMode | None
     ) -> None:
-        if observation not in get_args(Observation):
-            raise InputError(f"observation={observation!r}: use 'pixels', 'state' or 'raw'")
-        if render_mode is not None and render_mode not in get_args(RenderMode):
-            raise InputError(f"render_mode={render_mode!r}: use None, 'rgb_array' or 'human'")
+        choice("observation", observation, get_args(Observation))
+        if render_mode is not None:
+            choice("render_mode", render_mode, get_args(RenderMode), "None")
         check_count("frames", frames, "an observation has at least one picture")
+        frames = whole("frames", frames)
+        check_room("frames", frames, frames * size[0] * size[1])
         self.game = game
         self.observation = observation
         self.render_mode = render_mode
@@ -72,8 +74,9 @@ class GameEnv(gymnasium.Env[Array, np.int64 | int], ABC):
             seed: Decides everything that the game draws from now on.
             options: May hold a new value of the difficulty, by its name, which then holds from now on.
         """
+        seed = None if seed is None else Draws(seed).seed
         super().reset(seed=seed)
-        for name, value in (options or {}).items():
+        for name, value in ({} if options is None else mapping("options", options)).items():
             if name != self.game.difficulty:
                 raise InputError(f"options has {name!r}; use {self.game.difficulty!r}")
             self._change(value)
@@ -180,10 +183,10 @@ class GameEnv(gymnasium.Env[Array, np.int64 | int], ABC):
         """Return an action as Python's int."""
         try:
             number = operator.index(action)
-        except TypeError:
+        except Exception:  # arrays and tensors raise almost anything
             number = -1
         if not 0 <= number < self.game.actions:
-            raise InputError(f"action={action!r}: use a whole number from 0 to {self.game.actions - 1}")
+            raise InputError(f"action={shown(action)}: use a whole number from 0 to {self.game.actions - 1}")
         return number
 
     def _seen(self, state: State) -> Array:
@@ -238,7 +241,7 @@ class CatcherEnv(GameEnv):
         rewards: Mapping[str, float] | None = None,
         render_mode: RenderMode | None = None,
     ) -> None:
-        paid = Rewards.of(rewards or {})
+        paid = Rewards.of({} if rewards is None else rewards)
         game = Catcher(screen=screen, pellet_speed=pellet_speed, rounding=rounding, rewards=paid)
         super().__init__(game, observation, _height_and_width(size, game.size), frames, render_mode)
 
@@ -288,7 +291,9 @@ class FlappyBirdEnv(GameEnv):
         rewards: Mapping[str, float] | None = None,
         render_mode: RenderMode | None = None,
     ) -> None:
-        game = FlappyBird(pipe_gap=pipe_gap, carry_velocity=carry_velocity, rewards=Rewards.of(rewards or {}))
+        game = FlappyBird(
+            pipe_gap=pipe_gap, carry_velocity=carry_velocity, rewards=Rewards.of({} if rewards is None else rewards)
+        )
         super().__init__(game, observation, _height_and_width(size, game.size), frames, render_mode)
 
     @property
@@ -339,5 +344,5 @@ def _height_and_width(size: Size, native: tuple[int, int]) -> tuple[int, int]:
         return native
     sides = tuple(size) if isinstance(size, (tuple, list)) else (size, size)
     if len(sides) != 2 or not all(8 <= whole("size", side) <= 4096 for side in sides):
-        raise InputError(f"size={size!r}: use a number of pixels from 8 to 4096, or (height, width)")
+        raise InputError(f"size={shown(size)}: use a number of pixels from 8 to 4096, or (height, width)")
     return whole("size", sides[0]), whole("size", sides[1])

@@ -14,7 +14,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from metareplay._core.checks import whole
+from metareplay._core.checks import flag, whole
 from metareplay.environments.game import Bounds, Colours, Game
 from metareplay.environments.kernels import (
     FLAPPY_BIRD,
@@ -82,6 +82,8 @@ class FlappyBird(Game):
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot be played."""
+        super().__post_init__()
+        object.__setattr__(self, "carry_velocity", flag("carry_velocity", self.carry_velocity))
         self.checked_difficulty(self.pipe_gap)
 
     @property

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metareplay._core.checks import real, whole
+from metareplay._core.checks import described, mapping, real, shown, whole
 from metareplay._core.draws import Draws, Purpose
 from metareplay.environments.kernels import KEY_HIGH, KEY_LOW, LENGTH, LOSS, TICK, Canvas, State
 from metareplay.errors import InputError
@@ -40,12 +40,20 @@ class Rewards(NamedTuple):
         Args:
             given: The rewards to replace, by name.
         """
+        given = mapping("rewards", given)
         unknown = [name for name in given if name not in Rewards._fields]
         if unknown:
             raise InputError(f"rewards has {unknown[0]!r}; use {', '.join(Rewards._fields)}")
-        made = Rewards(**{name: real(f"the reward {name}", value) for name, value in given.items()})
+        made = Rewards(**given)
+        return made.checked()
+
+    def checked(self) -> "Rewards":
+        """Return the same rewards as Python's numbers; raise InputError for those that are none, or not finite."""
+        made = Rewards(*(real(f"the reward {name}", value) for name, value in zip(self._fields, self, strict=True)))
+        usual = Rewards()._asdict()
+        different = {name: value for name, value in made._asdict().items() if value != usual[name]}
         if not all(map(math.isfinite, made)):
-            raise InputError(f"rewards={dict(given)}: use finite numbers")
+            raise InputError(f"rewards={shown(different)}: use finite numbers")
         return made
 
 
@@ -58,6 +66,12 @@ class Game(ABC):
     """
 
     rewards: Rewards = field(default_factory=Rewards)
+
+    def __post_init__(self) -> None:
+        """Refuse rewards that are none. Games check their own settings as well."""
+        if not isinstance(self.rewards, Rewards):
+            raise InputError(f"rewards is {described(self.rewards)}: use environments.Rewards(...)")
+        object.__setattr__(self, "rewards", self.rewards.checked())
 
     actions: ClassVar[int]  # how many there are
     values: ClassVar[int]  # how many numbers a state vector has

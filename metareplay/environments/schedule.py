@@ -7,7 +7,7 @@ from typing import Final, Generic, Literal, TypeVar, final, get_args
 
 import numpy as np
 
-from metareplay._core.checks import check_count, whole
+from metareplay._core.checks import check_count, choice, shown, whole
 from metareplay.errors import InputError
 
 Value = TypeVar("Value")
@@ -53,13 +53,14 @@ class Schedule(Generic[Value]):
     def __post_init__(self) -> None:
         """Refuse options that cannot be used, and keep the values from being changed."""
         if isinstance(self.values, str) or not isinstance(self.values, Sequence) or not len(self.values):
-            raise InputError(f"values={self.values!r}: use a list with the value of each task")
+            raise InputError(f"values={shown(self.values)}: use a list with the value of each task")
         object.__setattr__(self, "values", tuple(self.values))
         check_count("frames", self.frames, "every value holds for at least one frame")
-        if self.order not in get_args(Order):
-            raise InputError(f"order={self.order!r}: use 'published', 'reversed' or 'shuffled'")
+        choice("order", self.order, get_args(Order))
         if whole("seed", self.seed) < 0:
-            raise InputError(f"seed={self.seed}: use a whole number of at least 0")
+            raise InputError(f"seed={shown(self.seed)}: use a whole number of at least 0")
+        for name in ("frames", "seed"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
 
     @cached_property
     def tasks(self) -> tuple[int, ...]:
@@ -86,7 +87,9 @@ class Schedule(Generic[Value]):
             frame: The number of the frame.
         """
         if whole("frame", frame) < 0:
-            raise InputError(f"frame={frame}: the first frame has the number 0; use a whole number of at least 0")
+            raise InputError(
+                f"frame={shown(frame)}: the first frame has the number 0; use a whole number of at least 0"
+            )
         return self.tasks[min(frame // self.frames, len(self.values) - 1)]
 
     def value(self, frame: int) -> Value:

@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from metareplay._core.checks import whole
+from metareplay._core.checks import instance, shown, text, whole
 from metareplay.environments.schedule import Schedule
 from metareplay.environments.wrapped import without_checks
 from metareplay.errors import InputError
@@ -45,11 +45,14 @@ class ScheduledEnv(gymnasium.Wrapper[Observation, Action, Observation, Action]):
     def __init__(
         self, env: gymnasium.Env[Observation, Action], schedule: Schedule[Any], parameter: str, start: int = 0
     ) -> None:
+        instance("env", env, gymnasium.Env, "a Gymnasium environment")
+        instance("schedule", schedule, Schedule, "a Schedule")
+        text("parameter", parameter)
         super().__init__(env)
         if not hasattr(env.unwrapped, parameter):
             raise InputError(f"parameter={parameter!r}: {type(env.unwrapped).__name__} has no such attribute")
         if whole("start", start) < 0:
-            raise InputError(f"start={start}: use a whole number of at least 0")
+            raise InputError(f"start={shown(start)}: use a whole number of at least 0")
         self.schedule = schedule
         self.parameter = parameter
         self.frame = whole("start", start)

@@ -7,6 +7,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, final, get_args
 
+from metareplay._core.fields import check_fields
 from metareplay.engines.choose import EngineName, check_engine, check_gpu
 from metareplay.errors import InputError
 from metareplay.experiments.alignment import Moment
@@ -85,6 +86,10 @@ class Experiment(BaseExperiment[Record]):
     past: Moment = "before"
     held_out: float = 0.0
     first_tasks: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values of wrong types; whether names and numbers can be used is seen when the run is built."""
+        check_fields(self)
 
     def start(self, checkpoint: Path | None = None) -> Run:
         """Build the run, without computing anything yet.

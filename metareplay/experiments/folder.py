@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from metareplay._core.checks import path_of
 from metareplay._core.rows import Rows
 from metareplay._core.seal import is_intact
 from metareplay.errors import MetareplayError
@@ -51,10 +52,11 @@ def records(place: str | Path) -> Rows:
     Returns:
         The table, in the order of the files' names.
     """
-    files = _files(Path(place))
+    path = path_of("place", place)
+    files = _files(path)
     with _without_collecting_garbage():
         rows = _rows(files)
-    if not rows and not Path(place).is_dir():
+    if not rows and not path.is_dir():
         raise MetareplayError(f"{place} holds no records: give a folder such as 'runs', or a file *.json or *.jsonl")
     return Rows(rows.values())
 

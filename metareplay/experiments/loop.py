@@ -3,12 +3,13 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, final, get_args
 
 from torch import Tensor
 
-from metareplay._core.checks import check_room, choice, flag, instance, path_of, whole
+from metareplay._core.checks import check_room, choice, flag, instance, path_of, shown, whole
 from metareplay._core.columns import Columns
 from metareplay._core.files import exists
 from metareplay._core.table import Table
@@ -288,6 +289,8 @@ class Run(BaseRun[Record]):
 
     def _expect(self, chunk: Chunk) -> None:
         """Raise InputError for a task out of order: the accuracy matrix needs each task once, in order."""
+        if not isinstance(chunk.task, Integral):
+            raise InputError(f"the task of a chunk is {shown(chunk.task)}: use a whole number, counted from 0")
         due = (self._finished, self._finished + 1) if self.learner.seen else (0,)
         if self.stream.tasks and chunk.task not in due:
             raise InputError(

@@ -8,8 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
+from metareplay._core.checks import function, shown
+from metareplay._core.fields import check_fields
 from metareplay.engines.choose import EngineName
-from metareplay.errors import InputError
+from metareplay.errors import InputError, MetareplayError
 from metareplay.experiments.base import BaseExperiment
 from metareplay.experiments.experiment import part_of
 from metareplay.experiments.loop import Run
@@ -48,6 +50,11 @@ class OwnExperiment(BaseExperiment[Record]):
     held_out: float = 0.0
     first_tasks: int | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse what is no function, and values of wrong types."""
+        function("build", self.build)
+        check_fields(self)
+
     def start(self, checkpoint: Path | None = None) -> Run:
         """Build the run, without computing anything yet.
 
@@ -55,7 +62,13 @@ class OwnExperiment(BaseExperiment[Record]):
             checkpoint: Save the run at this path from time to time, and continue from there if the file exists.
         """
         self.check_names()
-        built = self.build(seed=self.seed, **self.settings)
+        try:
+            built = self.build(seed=self.seed, **self.settings)
+        except MetareplayError:
+            raise
+        except (TypeError, ValueError) as error:
+            said = next(iter(str(error).strip().splitlines()), "")
+            raise InputError(f"{self.learner} failed ({type(error).__name__}: {said[:200]})") from error
         if not isinstance(built, tuple) or len(built) != 2:
             raise InputError(f"{self.learner} returned a {type(built).__name__}: return a learner and a stream")
         learner, stream = built
@@ -70,10 +83,13 @@ class OwnExperiment(BaseExperiment[Record]):
     def check_names(self) -> None:
         """Refuse settings that the function does not take."""
         try:
-            inspect.signature(self.build).bind(seed=self.seed, **self.settings)
+            takes = inspect.signature(self.build)
+        except (TypeError, ValueError) as error:  # some of Python's own functions do not say what they take
+            raise InputError(f"build={shown(self.build)}: use a function build(seed, ...)") from error
+        try:
+            takes.bind(seed=self.seed, **self.settings)
         except TypeError as error:
-            takes = ", ".join(inspect.signature(self.build).parameters)
-            raise InputError(f"{self.learner}: {error}; it takes {takes}") from error
+            raise InputError(f"{self.learner}: {error}; it takes {', '.join(takes.parameters)}") from error
         for name, value in self.settings.items():
             try:
                 json.dumps(value)

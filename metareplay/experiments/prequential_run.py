@@ -93,6 +93,8 @@ class PrequentialRun(BaseRun[PrequentialRecord]):
     ) -> None:
         self.learner = instance("learner", learner, Learner, "a learner, for instance MER(model)")
         self.stream = instance("stream", stream, Iterable | Stream, "a stream, or an iterable of (x, y)")  # type: ignore[arg-type]
+        if isinstance(stream, Tensor) and not stream.dim():
+            raise InputError(f"stream={shown(stream)}: use a stream, or an iterable of (x, y)")
         self.path = path_of("checkpoint", checkpoint) if checkpoint is not None else None
         self.scored = checked(every, window, fading, block)
         self.identity = Identity(

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, final
 
+from metareplay._core.checks import instance, path_of, several, shown
 from metareplay._core.files import names_in, write_atomically
 from metareplay._core.seal import opened_json, sealed_json
-from metareplay.errors import MetareplayError
+from metareplay.errors import InputError, MetareplayError
 from metareplay.experiments.base import AnyRecord, BaseRecord, kind_of
 
 logger = logging.getLogger("metareplay")
@@ -32,7 +33,7 @@ class Records(Generic[AnyRecord]):
     """
 
     def __init__(self, folder: Path, kind: type[AnyRecord]) -> None:
-        self._kind = kind
+        self._kind, folder = _record_class(kind), path_of("folder", folder)
         self._known: dict[str, AnyRecord] = {}
         names = sorted(name for name in names_in(folder) if not name.startswith("."))
         self._files = {
@@ -118,7 +119,17 @@ class _Line:
 
 
 def _lines(path: Path) -> list[_Line]:
-    return [_Line(path, number, line) for number, line in enumerate(path.read_bytes().splitlines(), 1)]
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise MetareplayError(f"cannot read {path}: {error.strerror or error}; check the path") from error
+    return [_Line(path, number, line) for number, line in enumerate(content.splitlines(), 1)]
+
+
+def _record_class(kind: type[AnyRecord]) -> type[AnyRecord]:
+    if not isinstance(kind, type) or not issubclass(kind, BaseRecord):
+        raise InputError(f"kind={shown(kind)}: use a class of records, such as Record")
+    return kind
 
 
 def pack(records: Iterable[BaseRecord], path: Path) -> None:
@@ -128,8 +139,10 @@ def pack(records: Iterable[BaseRecord], path: Path) -> None:
         records: The records.
         path: The file to write, usually *.jsonl.
     """
+    for record in (records := several("records", records, "a list of records")):
+        instance("records", record, BaseRecord, "a list of records")
     lines = {record.name: sealed_json(record.to_json(compact=True)) for record in records}
-    with write_atomically(path) as file:
+    with write_atomically(path_of("path", path)) as file:
         file.writelines(lines[name] + b"\n" for name in sorted(lines))
 
 
@@ -140,5 +153,6 @@ def unpack(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
         path: The file.
         kind: The class of the records.
     """
-    found = (line.record(kind) for line in _lines(path))
+    kind = _record_class(kind)
+    found = (line.record(kind) for line in _lines(path_of("path", path)))
     return [record for record in found if record is not None]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from metareplay._core.checks import answer, described, shown
 from metareplay.errors import InputError
 from metareplay.learners import MER, Learner
 from metareplay.memories import Reservoir
@@ -51,10 +52,10 @@ def made(maker: Maker, inputs: int, seed: int, *, regression: bool) -> Learner:
         regression: Whether it must be a learner for regression, or must not.
     """
     if not callable(maker):
-        raise InputError(f"maker={maker!r}: use a function of (inputs, seed) that returns a learner")
-    learner = maker(inputs, seed)
+        raise InputError(f"maker={shown(maker)}: use a function of (inputs, seed) that returns a learner")
+    learner = answer("maker", maker, inputs, seed)
     if not isinstance(learner, Learner):
-        raise InputError(f"maker returned {type(learner).__name__}: it must return a learner, such as MER(...)")
+        raise InputError(f"maker returned {described(learner)}: it must return a learner, such as MER(...)")
     if learner.regression != regression:
         raise InputError(f"maker returned a learner with regression={learner.regression}: use regression={regression}")
     return learner

@@ -6,15 +6,16 @@
 True
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 from river import base
 
+from metareplay._core.checks import check_count, check_room, instance, real, shown, whole
 from metareplay.errors import InputError
-from metareplay.integrations.makers import Maker, made, mer_classifier, mer_regressor
+from metareplay.integrations.makers import HIDDEN, Maker, made, mer_classifier, mer_regressor
 from metareplay.learners import Learner
 
 LEAST: Final = 16  # places for features, if the user does not say how many there will be
@@ -34,13 +35,20 @@ class _Model:
 
     def _learned(self, x: dict[Any, Any], *, regression: bool) -> tuple[Learner, NDArray[np.float32]]:
         """Give new features a place, in an order that does not depend on the dictionary's; return learner and row."""
-        width = self._width or self.features or max(LEAST, 2 * len(x))
+        instance("x", x, Mapping, "a dictionary of features")
+        if self.features is not None:
+            check_count("features", self.features, "an example has one feature at least")
+            check_room("features", self.features, 4 * HIDDEN[0] * whole("features", self.features))
+        width = self._width or whole("features", self.features or max(LEAST, 2 * len(x)))
         new = sorted((name for name in x if name not in self._places), key=repr)
         if len(self._places) + len(new) > width:
-            raise InputError(f"feature {new[-1]!r} is one more than the {width} there is room for: use features=...")
+            raise InputError(
+                f"feature {shown(new[-1])} is one more than the {width} there is room for: use features=..."
+            )
         places = self._places | {name: len(self._places) + number for number, name in enumerate(new)}
         row = _row(x, places, width)
-        maker = self.maker or (mer_regressor if regression else mer_classifier)
+        usual = mer_regressor if regression else mer_classifier
+        maker = usual if self.maker is None else self.maker
         learner = self._learner or made(maker, width, self.seed, regression=regression)
         self._places, self._width, self._learner = places, width, learner
         return learner, row
@@ -48,15 +56,17 @@ class _Model:
 
 def _row(x: dict[Any, Any], places: dict[Any, int], width: int) -> NDArray[np.float32]:
     """Return an example as a row; features without a place are left out."""
+    instance("x", x, Mapping, "a dictionary of features")
     row = np.zeros(width, np.float32)
     for name, value in x.items():
         place = places.get(name)
         if place is not None:
             try:
                 row[place] = value
-            except (TypeError, ValueError):
+            except (OverflowError, TypeError, ValueError, RuntimeError):
                 raise InputError(
-                    f"feature {name!r} is {value!r}: use numbers, for example by river's preprocessing.OneHotEncoder"
+                    f"feature {shown(name)} is {shown(value)}: use numbers, for example by river's "
+                    f"preprocessing.OneHotEncoder"
                 ) from None
     return row
 
@@ -136,7 +146,7 @@ class RiverRegressor(_Model, base.Regressor):
             y: The number to predict.
         """
         learner, row = self._learned(x, regression=True)
-        learner.observe(row, [float(y)])
+        learner.observe(row, [real("y", y)])
 
     def predict_one(self, x: dict[Any, Any]) -> base.typing.RegTarget:
         """Return what is predicted; 0 before anything was learned.

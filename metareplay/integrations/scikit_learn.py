@@ -19,6 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from metareplay._core.checks import check_count, shown
 from metareplay.errors import InputError
 from metareplay.integrations.makers import Maker, made, mer_classifier, mer_regressor
 from metareplay.learners import Learner
@@ -37,8 +38,12 @@ class _PartialFit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
     def _make(self, inputs: int, *, regression: bool) -> int:
         """Make the learner; return the seed."""
         given = self.random_state
-        seed = int(given if isinstance(given, int) else check_random_state(given).randint(2**31))
-        maker = self.maker or (mer_regressor if regression else mer_classifier)
+        try:
+            seed = int(given if isinstance(given, int) else check_random_state(given).randint(2**31))
+        except ValueError as error:
+            raise InputError(f"random_state={shown(given)}: use a whole number, a RandomState, or None") from error
+        usual = mer_regressor if regression else mer_classifier
+        maker = usual if self.maker is None else self.maker
         learner = made(maker, inputs, seed, regression=regression)
         if not regression and learner.labels is None:
             raise InputError('maker returned a learner for numbered classes: use classes="grow"')
@@ -47,6 +52,7 @@ class _PartialFit(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no t
 
     def _in_passes(self, xs: NDArray[np.float32], ys: NDArray[Any], seed: int) -> None:
         """Learn all examples several times, each time in another order."""
+        check_count("passes", self.passes, "fit goes through the examples once at least")
         order = np.random.default_rng(seed)
         for _ in range(self.passes):
             shuffled = order.permutation(len(xs))

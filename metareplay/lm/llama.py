@@ -7,6 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from metareplay._core.checks import check_count, check_room, instance, shown, whole
+from metareplay._core.fields import check_fields
+from metareplay.errors import InputError
+from metareplay.networks.initial import checked_seed
+
 BYTES: Final = 256  # the vocabulary
 
 
@@ -24,6 +29,15 @@ class Size:
     width: int
     layers: int
     heads: int
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that no model can have."""
+        check_fields(self)
+        for name in ("width", "layers", "heads"):
+            check_count(name, getattr(self, name), "there is one at least")
+        if self.width % (2 * self.heads):
+            raise InputError(f"width={shown(self.width)}: use a multiple of twice the number of heads, {self.heads}")
+        check_room("width", self.width, 16 * self.width**2 * self.layers)
 
 
 SIZES: Final = {
@@ -49,6 +63,10 @@ class Llama(nn.Module):
 
     def __init__(self, size: Size, context: int, seed: int) -> None:
         super().__init__()
+        instance("size", size, Size, "a Size, for instance SIZES['mini']")
+        check_count("context", context, "the model sees one byte at least")
+        check_room("context", context, 8 * whole("context", context) * size.width)
+        context = whole("context", context)
         self.embedding = nn.Embedding(BYTES, size.width)
         self.blocks = nn.ModuleList(_Block(size.width, size.heads) for _ in range(size.layers))
         self.norm = nn.RMSNorm(size.width)
@@ -56,7 +74,7 @@ class Llama(nn.Module):
         angles = torch.outer(torch.arange(context), 10_000.0 ** -(torch.arange(half) / half))
         self.register_buffer("cosine", angles.cos(), persistent=False)
         self.register_buffer("sine", angles.sin(), persistent=False)
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(checked_seed(seed))
         for parameter in self.parameters():
             if parameter.dim() == 2:
                 nn.init.normal_(parameter, std=0.02, generator=generator)

@@ -6,7 +6,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from metareplay._core.files import write_atomically
+from metareplay._core.checks import path_of
+from metareplay._core.files import names_in, write_atomically
 from metareplay._core.seal import opened_json, sealed_json
 from metareplay.errors import DataError
 from metareplay.lm.arms import ARMS
@@ -112,7 +113,9 @@ def read_records(folder: Path) -> list[LmRecord]:
     Args:
         folder: Where `train` has put them.
     """
-    found = [LmRecord.load(path) for path in sorted(folder.glob("*.json"))]
+    folder = path_of("folder", folder)
+    names = sorted(name for name in names_in(folder) if name.endswith(".json") and not name.startswith("."))
+    found = [LmRecord.load(folder / name) for name in names]
     if not found:
         raise DataError(f"there are no records in {folder}: train first, or give another folder")
     compared = [{name: one.settings[name] for name in one.settings if name not in OF_ITS_OWN} for one in found]

@@ -12,10 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metareplay._core.checks import check_count, path_of
+from metareplay._core.checks import check_count, check_room, instance, path_of, several, shown, text, whole
+from metareplay._core.draws import Draws
 from metareplay.errors import DataError, InputError
 
 HELD_OUT: Final = 20  # one file out of this many is for testing
+LEAST: Final = 100  # bytes of a made-up text
 
 
 @final
@@ -32,6 +34,28 @@ class Language:
     name: str
     train: Tensor
     test: Tensor
+
+    def __post_init__(self) -> None:
+        """Refuse what is no text."""
+        text("name", self.name)
+        for name in ("train", "test"):
+            value = instance(name, getattr(self, name), Tensor, "the bytes of a text, as a tensor of uint8")
+            if value.dtype != torch.uint8 or value.dim() != 1:
+                raise InputError(
+                    f"{name} is {value.dtype} of shape {tuple(value.shape)}: use uint8 with one byte per entry"
+                )
+
+    def check_length(self, length: int) -> None:
+        """Raise InputError if the texts are too short for a row.
+
+        Args:
+            length: How many bytes a row has.
+        """
+        if min(len(self.train), len(self.test)) < length:
+            raise InputError(
+                f"{self.name} has {len(self.train)} bytes to learn and {len(self.test)} to test, and a row has "
+                f"{length}: use a shorter context, or more text"
+            )
 
     def rows(self, count: int, length: int, seed: Sequence[int]) -> Tensor:
         """Return rows of bytes from random places of the text to learn.
@@ -68,8 +92,9 @@ def read_languages(folders: Sequence[str | Path], length: int = 513) -> list[Lan
         folders: The folders, in the order in which the languages are learned. They give the languages their names.
         length: How many bytes a row has. Each language must have enough of them.
     """
+    check_count("length", length, "a row has one byte at least")
     found = []
-    for folder in folders:
+    for folder in several("folders", folders, "a list of folders"):
         place = path_of("folder", folder)
         files = sorted(file for file in place.rglob("*") if file.is_file() and not file.is_symlink())
         if not files:
@@ -101,6 +126,10 @@ def made_up(count: int = 4, size: int = 40_000, seed: int = 0) -> list[Language]
         seed: Decides the words and the texts.
     """
     check_count("count", count, "there is one language at least")
+    if whole("size", size) < LEAST:
+        raise InputError(f"size={shown(size)}: use at least {LEAST} bytes")
+    check_room("size", size, whole("size", size) * whole("count", count) * 8)
+    seed = Draws(seed).seed
     found = []
     for number in range(count):
         random = np.random.default_rng([seed, number])

@@ -13,8 +13,21 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from metareplay._core.checks import check_count, check_rate
-from metareplay._core.files import write_atomically
+from metareplay._core.checks import (
+    check_count,
+    check_rate,
+    check_room,
+    check_share,
+    flag,
+    function,
+    instance,
+    path_of,
+    real,
+    several,
+    shown,
+)
+from metareplay._core.fields import check_fields
+from metareplay._core.state_file import read_state, write_state
 from metareplay.errors import InputError
 from metareplay.experiments.record import now, versions
 from metareplay.lm.arms import Arm
@@ -24,6 +37,7 @@ from metareplay.lm.stopwatch import Watch
 from metareplay.lm.text import Language
 from metareplay.loops import PeriodicMER
 from metareplay.memories import DiskReservoir
+from metareplay.networks.initial import checked_seed
 
 
 @final
@@ -61,9 +75,15 @@ class LmSettings:
 
     def __post_init__(self) -> None:
         """Check what was given."""
+        check_fields(self)
+        instance("size", self.size, Size, "a Size, for instance SIZES['mini']")
+        checked_seed(self.seed)
+        check_share("rate", self.rate)
         for name in ("context", "steps", "rows", "warmup", "every", "capacity", "measures", "test_rows"):
             check_count(name, getattr(self, name), "there is one at least")
         check_rate("lr", self.lr)
+        for name in ("rows", "test_rows"):
+            check_room(name, getattr(self, name), 8 * getattr(self, name) * (self.context + 1))
         if self.measures > self.steps:
             raise InputError(f"measures={self.measures} in {self.steps} steps: measure at most once per step")
 
@@ -99,13 +119,25 @@ def train(
     Returns:
         The record; None if training was stopped.
     """
-    has_alignment = alignment and arm.share > 0
+    instance("arm", arm, Arm, "an Arm, for instance ARMS['mer-0.5']")
+    instance("settings", settings, LmSettings, "LmSettings(...)")
+    languages = several("languages", languages, "a list of languages")
+    for one in languages:
+        instance("languages", one, Language, "a list of languages, for instance made_up()")
+        one.check_length(settings.context + 1)
+    if not languages:
+        raise InputError("languages=[]: use at least one language")
+    for name, value in (("report", report), ("stop", stop)):
+        function(name, value)
+    folder, device = path_of("folder", folder), checked_device(device)
+    seconds = real("save_seconds", save_seconds)
+    has_alignment = flag("alignment", alignment) and arm.share > 0
     plain = {**asdict(settings), "arm": asdict(arm), "texts": {one.name: one.fingerprint() for one in languages}}
     if has_alignment:
         plain["alignment"] = True
     key = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
-    place = Path(folder) / f"{arm.name}-{settings.seed}-{key}"
-    path = Path(folder) / f"{place.name}.json"
+    place = folder / f"{arm.name}-{settings.seed}-{key}"
+    path = folder / f"{place.name}.json"
     if path.exists():
         return LmRecord.load(path)
     with ExitStack() as stack:
@@ -116,7 +148,7 @@ def train(
             training.take_step()
             report(training.step, total)
             is_over = stop()
-            if is_over or time.monotonic() - saved > save_seconds:
+            if is_over or time.monotonic() - saved > seconds:
                 training.save()
                 saved = time.monotonic()
             if is_over and training.step < total:
@@ -125,6 +157,21 @@ def train(
         record.save(path)
     shutil.rmtree(place)
     return record
+
+
+def checked_device(device: str) -> str:
+    """Return the name of a device that training can use; raise InputError for any other.
+
+    Args:
+        device: "cpu", or "cuda" if there is a GPU.
+    """
+    try:
+        kind = torch.device(device).type
+    except Exception as error:  # torch raises almost anything
+        raise InputError(f"device={shown(device)}: use 'cpu' or 'cuda'") from error
+    if kind not in ("cpu", "cuda") or (kind == "cuda" and not torch.cuda.is_available()):
+        raise InputError(f"device={shown(device)}: use 'cpu'" + ("" if kind == "cuda" else " or 'cuda'"))
+    return str(device)
 
 
 class _Training:
@@ -228,14 +275,14 @@ class _Training:
         counts = {"step": self.step, "steps": self.steps, "losses": self.losses, "ends": self.ends}
         times = {"seconds": self.watch.seconds, "mer_seconds": self.watch.mer_seconds, "alignment": self.alignment}
         weights = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        with write_atomically(self.place / "checkpoint.pt") as file:
-            torch.save({**counts, **times, **weights, "mer": self.mer.state_dict()}, file)
+        state = {**counts, **times, **weights, "mer": self.mer.state_dict()}
+        write_state(self.place / "checkpoint.pt", state)
 
     def resume(self) -> None:
         """Go on from the checkpoint, if there is one."""
         path = self.place / "checkpoint.pt"
         if path.exists():
-            state = torch.load(path, map_location=self.device, weights_only=True)
+            state = read_state(path, self.device)
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.mer.load_state_dict(state["mer"])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from metareplay._core.checks import function, instance
+from metareplay._core.checks import answer, function, instance
 from metareplay.engines.modes import evaluating
 from metareplay.engines.torch_engine import own_randomness
 from metareplay.errors import InputError
@@ -50,6 +50,8 @@ def gradient_alignment(
     """
     instance("model", model, nn.Module, "a torch module")
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
+        raise InputError("the model has no parameters that are trained: there are no gradients to compare")
     if any(hasattr(parameter, "to_local") for parameter in trained):
         raise InputError("the weights are sharded, and gradients of shards cannot be compared: use DDP, or one process")
     with ExitStack() as stack:
@@ -67,7 +69,7 @@ def gradient_alignment(
 
 
 def _gradients(loss_of: Callable[[Any], Tensor], rows: Any, trained: list[nn.Parameter]) -> tuple[Tensor, ...]:
-    loss: object = function("loss_of", loss_of)(rows)
+    loss: object = answer("loss_of", function("loss_of", loss_of), rows)
     if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
         raise InputError("loss_of must return the mean loss of its rows: one number, as a tensor, made by the model")
     return torch.autograd.grad(loss, trained, materialize_grads=True)

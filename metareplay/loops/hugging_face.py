@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, final
 
-import torch
 from torch import nn
 from transformers import Trainer, TrainerCallback
 
 from metareplay._core.checks import function, instance
+from metareplay._core.state_file import read_state, write_state
 from metareplay.errors import CheckpointError, InputError
 from metareplay.loops.periodic_mer import PeriodicMER
 from metareplay.loops.ranks import rank_and_ranks
@@ -51,7 +51,7 @@ class MERCallback(TrainerCallback):  # type: ignore[misc]  # transformers need n
                 raise CheckpointError(
                     f"{path} is missing: go on from a checkpoint that was saved with this callback, in output_dir"
                 )
-            self._mer.load_state_dict(torch.load(path, weights_only=True))
+            self._mer.load_state_dict(read_state(path))
 
     def on_step_end(self, _args: Any, _state: Any, _control: Any, **_others: Any) -> None:
         """Count an optimizer step."""
@@ -64,10 +64,7 @@ class MERCallback(TrainerCallback):  # type: ignore[misc]  # transformers need n
             args: The Trainer's arguments.
             state: The Trainer's state.
         """
-        path = _path(args, state)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(self.mer.state_dict(), path.with_suffix(".new"))
-        path.with_suffix(".new").replace(path)
+        write_state(_path(args, state), self.mer.state_dict())
 
 
 def add_mer(trainer: Trainer, maker: Callable[[nn.Module], PeriodicMER]) -> MERCallback:

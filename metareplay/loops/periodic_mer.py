@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from metareplay._core.batches import batch_like, columns_of
-from metareplay._core.checks import check_count, instance, real, shown, whole
+from metareplay._core.checks import check_count, function, instance, real, shown, whole
 from metareplay._core.draws import Draws
+from metareplay._core.interrupts import HeldBack
 from metareplay.errors import InputError
 from metareplay.loops.alignment import GradientAlignment, gradient_alignment
 from metareplay.loops.ranks import rank_and_ranks, seed_of_rank
@@ -97,12 +98,13 @@ class PeriodicMER:
         size, owed = 0, self._owed
         if len(self._memory):
             size, owed = divmod(owed + count * self.share / (1 - self.share), 1)
-        replayed = self._memory.sample(size, self._draws) if size else {}
-        self._memory.offer(kind, columns, self._draws)
-        self._owed = owed
-        self.new_rows += count
-        self.replayed_rows += size
-        self._parts = count, size
+        with HeldBack():  # Ctrl-C comes when all of this is done, and `new_rows` says that it is
+            replayed = self._memory.sample(size, self._draws) if size else {}
+            self._memory.offer(kind, columns, self._draws)
+            self._owed = owed
+            self.new_rows += count
+            self.replayed_rows += size
+            self._parts = count, size
         if not size:
             return batch
         mixed = {
@@ -116,11 +118,12 @@ class PeriodicMER:
 
         With gradient accumulation, call this after `optimizer.step()`, not after each backward pass.
         """
-        self.steps += 1
-        if self.steps % self.every:
-            return False
-        self._line.move()
-        return True
+        is_due = (self.steps + 1) % self.every == 0
+        with HeldBack():  # Ctrl-C comes when all weights have moved, and `steps` says that they have
+            if is_due:
+                self._line.move()
+            self.steps += 1
+        return is_due
 
     def alignment(self, batch: Any, loss_of: Callable[[Any], Tensor]) -> GradientAlignment | None:
         """Compare the gradients of the new and of the replayed rows of a batch, without any effect on training.
@@ -136,6 +139,7 @@ class PeriodicMER:
             Dot product and cosine, or None if the batch has no replayed rows.
         """
         _, columns = columns_of(batch)
+        function("loss_of", loss_of)
         if self._parts is None or len(next(iter(columns.values()))) != sum(self._parts):
             raise InputError("alignment looks at the batch that the latest mix returned: call mix first, and give that")
         new, replayed = self._parts
@@ -174,9 +178,13 @@ class PeriodicMER:
                 it is, and the state may be that of any rank, as with another number of ranks.
         """
         try:
-            (rank, ranks), (new_rows, replayed_rows), owed = state["rank"], state["rows"], Fraction(*state["owed"])
-            steps, before, memory = whole("steps", state["steps"]), state["before"], state["memory"]
-        except (KeyError, TypeError, ValueError) as error:
+            (rank, ranks), (new_rows, replayed_rows), (up, down) = (
+                [whole(name, one) for one in state[name]] for name in ("rank", "rows", "owed")
+            )
+            steps, before, memory = whole("steps", state["steps"]), state["before"], dict(state["memory"])
+            if min(steps, rank, ranks, new_rows, replayed_rows, up) < 0 or not 0 <= (owed := Fraction(up, down)) < 1:
+                raise ValueError("counts that cannot be")
+        except Exception as error:  # mappings and arrays raise almost anything
             raise InputError("this is no state of PeriodicMER: give what its state_dict() returned") from error
         is_same = ranks == self.ranks and not dealt
         if is_same and rank != self.rank:

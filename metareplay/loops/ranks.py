@@ -11,8 +11,9 @@ import numpy as np
 from torch import distributed
 
 from metareplay._core.batches import batch_of
-from metareplay._core.checks import check_count, path_of, shown, whole
+from metareplay._core.checks import check_count, path_of, several, shown, whole
 from metareplay._core.draws import Draws, Ints
+from metareplay._core.files import names_in
 from metareplay.errors import InputError, MetareplayError
 from metareplay.memories import DiskReservoir
 
@@ -128,19 +129,19 @@ def agree(step: int) -> None:
     Args:
         step: The number of steps that this rank has taken.
     """
-    rank, ranks = rank_and_ranks()
+    at, (rank, ranks) = whole("step", step), rank_and_ranks()
     if ranks == 1:
         return
     steps: list[Any] = [None] * ranks
     try:
-        distributed.all_gather_object(steps, whole("step", step))
+        distributed.all_gather_object(steps, at)
     except RuntimeError as error:  # gloo and NCCL have no class of their own for this
         raise MetareplayError(
-            f"rank {rank} of {ranks} is at step {step}, and another rank has stopped or does not answer: look for its "
+            f"rank {rank} of {ranks} is at step {at}, and another rank has stopped or does not answer: look for its "
             f"message, then start all ranks again from the last checkpoint"
         ) from error
     if len(set(steps)) != 1:
-        told = ", ".join(f"rank {one} at step {at}" for one, at in enumerate(steps))
+        told = ", ".join(f"rank {one} at step {there}" for one, there in enumerate(steps))
         raise MetareplayError(
             f"the ranks are not at the same step ({told}): let all of them take the same number of steps"
         )
@@ -152,19 +153,23 @@ def _part(folder: Path, rank: int, ranks: int) -> Path:
 
 def _parts(folder: Path) -> list[tuple[int, int]]:
     """Return rank and number of ranks of each part in a folder, sorted."""
-    found = [PART.fullmatch(path.name) for path in folder.iterdir()] if folder.is_dir() else []
+    found = [PART.fullmatch(name) for name in names_in(folder)]
     return sorted((int(one[1]), int(one[2])) for one in found if one)
 
 
 def _marks(states: Sequence[Any], ranks: int) -> list[int]:
     """Return the marks in the states of all ranks, in the order of the ranks."""
+    wanted = "the list of what state_dict() returned on each rank"
     try:
-        marks = {state["rank"][0]: state["memory"]["mark"] for state in states}
-        if marks.keys() == set(range(ranks)) and {state["rank"][1] for state in states} == {ranks}:
-            return [marks[rank] for rank in range(ranks)]
-    except (KeyError, TypeError, IndexError) as error:
-        raise InputError("states holds something else: give what each rank's state_dict() returned") from error
-    raise InputError(f"states holds {len(states)}, and not one of each of the {ranks} ranks: give all of them")
+        found = [
+            (whole("rank", one["rank"][0]), whole("ranks", one["rank"][1]), whole("mark", one["memory"]["mark"]))
+            for one in several("states", states, wanted)
+        ]
+    except Exception as error:  # mappings and arrays raise almost anything
+        raise InputError(f"states={shown(states)}: use {wanted}") from error
+    if sorted((rank, of) for rank, of, _ in found) != [(rank, ranks) for rank in range(ranks)]:
+        raise InputError(f"states has those of {len(found)} ranks, not one of each of the {ranks}: use {wanted}")
+    return [mark for _, _, mark in sorted(found)]
 
 
 def _capacity(total: int, rank: int, ranks: int) -> int:

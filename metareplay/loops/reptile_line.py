@@ -52,14 +52,14 @@ class ReptileLine:
         if self.rate == 1:
             return
         parameters = dict(self._model.named_parameters())
-        for name, before in self._before.items():
-            if name in parameters:
-                theta = _local(parameters[name])
-                self._check(name, theta)
-                if self.copy_on == "device":
-                    theta.copy_(before.lerp_(theta, self.rate))
-                else:
-                    _move_in_pieces(theta, before, self.rate)
+        thetas = {name: _local(parameters[name]) for name in self._before if name in parameters}
+        for name, theta in thetas.items():
+            self._check(name, theta)
+        for name, theta in thetas.items():
+            if self.copy_on == "device":
+                theta.copy_(self._before[name].lerp_(theta, self.rate))
+            else:
+                _move_in_pieces(theta, self._before[name], self.rate)
         trained = dict(self._trained())
         if trained.keys() != self._before.keys():  # something was frozen, or is trained from now on
             self.copy()
@@ -79,13 +79,16 @@ class ReptileLine:
         """
         if self.rate == 1:
             return
+        instance("the copies in this state", state, Mapping, "those that state() returned")
         missing, unknown = self._before.keys() - state.keys(), state.keys() - self._before.keys()
         if missing or unknown:
-            name = sorted(missing or unknown)[0]
+            name = sorted(map(str, missing or unknown))[0]
             what = "not in this state" if missing else "in this state, but not trained here"
             raise InputError(
                 f"{name} is {what}: make the model as it was, with the same parameters frozen, and rate < 1"
             )
+        for name, value in state.items():
+            instance(f"{name} in this state", value, Tensor, "a tensor")
         parameters = dict(self._model.named_parameters())
         found = {name: _local_part(parameters[name], state[name]) for name in self._before}
         for name, value in found.items():

@@ -13,7 +13,7 @@ from torch import Tensor
 from metareplay._core import plain_labels
 from metareplay._core.archive import write_arrays
 from metareplay._core.batches import Batch, batch_of, columns_of
-from metareplay._core.checks import check_count, path_of, shown, whole
+from metareplay._core.checks import check_count, check_room, instance, path_of, shown, whole
 from metareplay._core.columns import Columns
 from metareplay._core.disk_rows import DiskRows
 from metareplay._core.draws import Draws, Ints, Purpose
@@ -123,6 +123,7 @@ class DiskReservoir(Memory):
                 for its own.
         """
         kind, columns = columns_of(batch)
+        _check_draws(draws)
         if draws is None:
             if self._claimed:
                 raise InputError("this reservoir belongs to a learner, which offers it what it observes: use store()")
@@ -148,7 +149,9 @@ class DiskReservoir(Memory):
             draws: The draws of what this reservoir belongs to; None for its own.
         """
         check_count("size", size, "a batch has at least one row")
+        _check_draws(draws)
         rows = self._open_rows()
+        check_room("size", size, whole("size", size) * rows.form.size)
         if not len(self):
             raise InputError(f"the reservoir in {self.folder} is empty: offer rows first")
         draws = draws or self._draws
@@ -195,7 +198,7 @@ class DiskReservoir(Memory):
 
     def check_mark(self, mark: int) -> None:
         """Raise InputError if the reservoir cannot go back to a mark."""
-        if mark not in (self.marks if self.seen else [*self.marks, EMPTY]):
+        if whole("mark", mark) not in (self.marks if self.seen else [*self.marks, EMPTY]):
             raise InputError(
                 f"the reservoir in {self.folder} cannot go back to mark {shown(mark)}: it keeps its two newest marks "
                 f"({', '.join(map(str, self.marks)) or 'none'} now), and none from before rows were removed"
@@ -379,6 +382,11 @@ class DiskReservoir(Memory):
         self.name_labels(tuple(plain_labels.read(state["labels"])) if "labels" in state else None)
         if self.table is None:
             self._make_table(rows)
+
+
+def _check_draws(draws: Draws | None) -> None:
+    if draws is not None:
+        instance("draws", draws, Draws, "a Draws, or None")
 
 
 def _last(slots: Ints) -> tuple[Ints, Ints]:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metareplay._core.checks import described, function, shown, whole
+from metareplay._core.checks import answer, described, function, several, shown, whole
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Ints
 from metareplay.errors import InputError
@@ -32,7 +32,7 @@ def slots_to_remove(
     """
     if where is None and numbers is None and older_than is None:
         raise InputError("nothing says what to remove: give where=..., numbers=... or older_than=...")
-    wanted = None if numbers is None else np.array([whole("numbers", one) for one in numbers], np.int64)
+    wanted = None if numbers is None else _whole_numbers(numbers)
     oldest = None if older_than is None else memory.seen - whole("older_than", older_than)
     gone = [np.zeros(0, np.int64)]
     for slots, held in memory.pieces():
@@ -54,7 +54,7 @@ def weights_of(memory: Memory, weights: Any) -> NDArray[np.float64]:
         memory: The memory.
         weights: A weight for each example held, in slot order, or a function of examples.
     """
-    given = [weights(held) for _, held in memory.pieces()] if callable(weights) else [weights]
+    given = [answer("weights", weights, held) for _, held in memory.pieces()] if callable(weights) else [weights]
     try:
         found = np.concatenate([np.asarray(torch.as_tensor(one).cpu(), np.float64) for one in given])
     except Exception as error:
@@ -68,13 +68,19 @@ def weights_of(memory: Memory, weights: Any) -> NDArray[np.float64]:
     return made
 
 
+def _whole_numbers(numbers: object) -> Ints:
+    """Return numbers of examples; those that no example can have stand for none."""
+    found = (whole("numbers", one) for one in several("numbers", numbers, "a list of whole numbers"))
+    return np.array([one for one in found if 0 <= one < 2**63], np.int64)
+
+
 def _mask(where: Callable[[Columns], Any], held: Columns) -> NDArray[np.bool_]:
     """Ask for each of some examples whether a condition of the user's holds."""
-    answer = where(held)
+    told = answer("where", where, held)
     try:
-        mask = np.asarray(answer.cpu() if isinstance(answer, Tensor) else answer)
+        mask = np.asarray(told.cpu() if isinstance(told, Tensor) else told)
     except Exception as error:
-        raise InputError(f"where returned {described(answer)}: return True or False for each example") from error
+        raise InputError(f"where returned {described(told)}: return True or False for each example") from error
     if mask.dtype != np.bool_ or mask.shape != (len(held),):
         raise InputError(
             f"where returned {mask.dtype} of shape {mask.shape} for {len(held)} examples: return True or False for each"

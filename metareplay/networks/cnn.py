@@ -110,6 +110,7 @@ def nature_cnn(seed: int = 0, *, actions: int = 3, frames: int = 4, size: int = 
     check_count("frames", frames, "an input has at least one frame")
     if whole("size", size) < 36:
         raise InputError(f"size={size}: three convolutions need frames of at least 36x36 pixels")
+    actions, frames, size = whole("actions", actions), whole("frames", frames), whole("size", size)
     check_room("frames", frames, 4 * 32 * 64 * frames)
     check_room("actions", actions, 4 * 512 * actions)
     check_room("size", size, 4 * 64 * 512 * (size // 8 - 4) ** 2)

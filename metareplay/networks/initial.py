@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 import torch
 from torch import Tensor, nn
 
-from metareplay._core.checks import shown, whole
+from metareplay._core.checks import instance, shown, whole
 from metareplay.errors import InputError
 
 Net = TypeVar("Net", bound=nn.Module)
@@ -74,6 +74,7 @@ def torch_default(net: Net, seed: int) -> Net:
     Returns:
         The module itself.
     """
+    instance("net", net, nn.Module, "a torch.nn.Module")
     generator = torch.Generator().manual_seed(checked_seed(seed))
     for layer in net.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d):
@@ -112,6 +113,7 @@ def linear(inputs: int, outputs: int) -> nn.Module:
 
 def _redraw(net: Net, draw: Callable[[Tensor], object]) -> Net:
     """Apply `draw` to every weight matrix and filter in order, and set biases to zero."""
+    instance("net", net, nn.Module, "a torch.nn.Module")
     for name, parameter in net.named_parameters():
         if parameter.dim() > 1:
             draw(parameter)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from metareplay._core.checks import described, instance
+from metareplay._core.checks import described, instance, real, shown, whole
 from metareplay.errors import InputError
 
 WORD = 8  # bytes; every part begins at a multiple of it
@@ -59,6 +59,8 @@ class Structured(nn.Module):
                 raise InputError(f"like has {part.dtype} for {name!r}: use real numbers, uint8 or int64")
         if not self._like:
             raise InputError("like is empty: give the longest possible example")
+        if mask is not None and not isinstance(mask, str):
+            raise InputError(f"mask={shown(mask)}: use the name of an argument of the model, or None")
         self._first, self._mask = next(iter(self._like)), mask
         if mask is not None and mask not in self._like:
             if not self._like[self._first].dim():
@@ -70,6 +72,8 @@ class Structured(nn.Module):
                 raise InputError(
                     f"pad has {name!r}, which like does not have: it has {', '.join(map(repr, self._like))}"
                 )
+        for name, value in self._pad.items():
+            self._pad[name] = _pad_value(name, value, self._like[name].dtype)
         sizes = [-(-math.prod(part.shape) * part.element_size() // WORD) * WORD for part in self._like.values()]
         self._starts = dict(zip(self._like, np.cumsum([0, *sizes]).tolist(), strict=False))
         self._bytes = sum(sizes)
@@ -177,6 +181,17 @@ class Structured(nn.Module):
         if part.is_floating_point() and not torch.isfinite(part).all():
             raise InputError(f"x is not finite (NaN or infinity) for {name!r}: clean the input and try again")
         return part.to("cpu", like.dtype)
+
+
+def _pad_value(name: Any, value: object, dtype: torch.dtype) -> float:
+    """Return a number that parts of a type can be filled up with, or raise InputError."""
+    number = whole("pad", value) if isinstance(value, int) else real(f"pad of {name!r}", value)
+    if dtype.is_floating_point and abs(number) <= torch.finfo(dtype).max:
+        return float(number)
+    limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    if not limits.min <= number <= limits.max or number != int(number):
+        raise InputError(f"pad of {name!r} is {shown(value)}: use a number that {dtype} has")
+    return int(number)
 
 
 def _named(parts: Any) -> dict[Any, Any]:

@@ -12,6 +12,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from metareplay._core.checks import path_of, several, text
 from metareplay._core.files import write_text
 from metareplay._version import __version__
 from metareplay.errors import MetareplayError, PicturesMissingError
@@ -42,8 +43,12 @@ def report(places: str | Path | Sequence[str | Path], out: str | Path, *, title:
     Returns:
         The path of the page.
     """
-    wanted = [places] if isinstance(places, str | Path) else list(places)
-    path = Path(out)
+    some = (
+        [places] if isinstance(places, str | Path) else several("places", places, "a folder, a file, or a list of them")
+    )
+    wanted, path = [path_of("places", one) for one in some], path_of("out", out)
+    if title is not None:
+        text("title", title)
     write_report(found_in(wanted), path, title or f"Report on {names_of(wanted)}")
     return path
 

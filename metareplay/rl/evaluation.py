@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from metareplay._core.checks import check_count
+from metareplay._core.checks import check_count, several, shown, whole
+from metareplay._core.draws import Draws
 from metareplay.errors import InputError
 from metareplay.learners.q_learner import QLearner
 from metareplay.rl.failures import asking, learning_from, name_of
@@ -48,8 +49,14 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
-        if not len(self.tasks) or not all(callable(make) for make in self.tasks):
-            raise InputError(f"tasks={self.tasks!r}: give one function for each task that makes its environment")
+        wanted = "a list with one function for each task, which makes its environment"
+        makers = several("tasks", self.tasks, wanted)
+        if not makers or not all(callable(make) for make in makers):
+            raise InputError(f"tasks={shown(self.tasks)}: use {wanted}")
+        object.__setattr__(self, "tasks", makers)
+        for name in ("episodes", "cap", "every"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
+        object.__setattr__(self, "seed", Draws(self.seed).seed)
         check_count("episodes", self.episodes, "a score needs at least one episode")
         check_count("cap", self.cap, "an episode has at least one frame")
         check_count("every", self.every, "there is at least one frame between evaluations")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final, get_args
 
 from torch import nn
 
+from metareplay._core.fields import check_fields
 from metareplay.engines.choose import EngineName, check_engine, check_gpu
 from metareplay.environments.schedule import CATCHER_SPEEDS, CATCHER_SPEEDS_640, FLAPPY_BIRD_GAPS, Order, Schedule
 from metareplay.errors import InputError
@@ -109,6 +110,10 @@ class GameExperiment(BaseExperiment[GameRecord]):
     cap: int = 1500
     seed: int = 0
     engine: EngineName = "auto"
+
+    def __post_init__(self) -> None:
+        """Refuse values of wrong types; whether names and numbers can be used is seen when the run is built."""
+        check_fields(self)
 
     def start(self, checkpoint: Path | None = None) -> "Training":
         """Build the run, without computing anything yet."""

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from metareplay._core.checks import check_count
+from metareplay._core.checks import answer, check_count, function, instance, mapping, path_of, whole
+from metareplay._core.draws import Draws
 from metareplay._core.files import exists
 from metareplay.environments.scheduled import ScheduledEnv
 from metareplay.environments.wrapped import without_checks
@@ -98,20 +99,26 @@ class Training(BaseRun[GameRecord]):
         seed: int | None = None,
         at_the_end: Callable[[GameRecord], None] | None = None,
     ) -> None:
+        instance("agent", agent, QLearner, "an agent, for instance DQN(model)")
         check_count("frames", frames, "an agent plays at least one frame")
         check_spaces(env)
-        self.agent, self.env, self.frames, self.evaluation = agent, env, frames, evaluation
-        self.path = Path(checkpoint) if checkpoint is not None else None
+        if evaluation is not None:
+            instance("evaluation", evaluation, Evaluation, "an Evaluation, or None")
+        if at_the_end is not None:
+            function("at_the_end", at_the_end)
+        self.agent, self.env, self.frames, self.evaluation = agent, env, whole("frames", frames), evaluation
+        self.path = path_of("checkpoint", checkpoint) if checkpoint is not None else None
         if self.path is not None:
             self._world()
-        self.seed = agent.seed if seed is None else seed
+        self.seed = agent.seed if seed is None else Draws(seed).seed
         self._at_the_end = at_the_end
         self.identity = GameIdentity.of(
             type(agent).__name__,
             agent.settings(),
             describe(agent.model),
-            about or {"game": env.spec.id if env.spec is not None else name_of(env)},
-            frames=frames,
+            (mapping("about", about) if about is not None else {})
+            or {"game": env.spec.id if env.spec is not None else name_of(env)},
+            frames=self.frames,
             seed=self.seed,
             evaluation=evaluation,
         )
@@ -182,7 +189,7 @@ class Training(BaseRun[GameRecord]):
             yield self._progress("learning")
         self.save()
         if self._at_the_end is not None:
-            self._at_the_end(self.record())
+            answer("at_the_end", self._at_the_end, self.record())
 
     def record(self) -> GameRecord:
         """Return the record: what was run, and the scores."""

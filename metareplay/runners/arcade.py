@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import torch
 
 from metareplay._core.archive import read_archive
+from metareplay._core.checks import check_count, whole
 from metareplay._core.files import exists, remove
 from metareplay.errors import InputError, NonFiniteError
 from metareplay.experiments.base import AnyRecord, BaseExperiment
@@ -18,7 +19,7 @@ from metareplay.rl.game_experiment import GameExperiment
 from metareplay.runners.announcement import Announcement
 from metareplay.runners.claims import Claim, allow
 from metareplay.runners.failure import Failure
-from metareplay.runners.runner import SILENT, Runner, Watcher
+from metareplay.runners.runner import SILENT, Runner, Watcher, device_of, rest_of
 from metareplay.runners.worklist import OTHERS, Worklist
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class ArcadeRunner(Runner):
     """
 
     def __init__(self, device: torch.device | str = "cuda", rest: Runner | None = None, most: int = MOST) -> None:
-        self.device, self.rest, self.most = torch.device(device), rest, most
+        check_count("most", most, "at least one agent plays")
+        self.device, self.rest, self.most = device_of(device), rest_of(rest), whole("most", most)
 
     def run(
         self,

@@ -11,9 +11,11 @@ from typing import Any, Final, Literal, final, get_args
 
 import torch
 
-from metareplay._core.files import names_in, remove, write_text
+from metareplay._core.checks import instance, path_of, several
+from metareplay._core.files import names_in, remove, write_atomically
+from metareplay._core.seal import opened_json, sealed_json
 from metareplay.errors import MetareplayError, NonFiniteError
-from metareplay.experiments.base import AnyExperiment
+from metareplay.experiments.base import AnyExperiment, BaseExperiment
 from metareplay.experiments.record import now, versions
 from metareplay.learners.input_checks import one_line
 
@@ -92,7 +94,8 @@ class Failure:
         Returns:
             The path of the file.
         """
-        write_text(folder / self.name, json.dumps({"format": FORMAT, **asdict(self)}, indent=1))
+        with write_atomically(folder / self.name) as file:
+            file.write(sealed_json({"format": FORMAT, **asdict(self)}, indent=1))
         return folder / self.name
 
     @staticmethod
@@ -105,7 +108,7 @@ class Failure:
         try:
             if not path.is_file():  # reading a pipe or a device might never end
                 raise ValueError(path)
-            parts = json.loads(path.read_text())
+            parts, _ = opened_json(path.read_bytes())
             if parts["format"] != FORMAT or parts["kind"] not in get_args(FailureKind):
                 raise ValueError(path)
             return Failure(**{one.name: parts[one.name] for one in fields(Failure)})
@@ -188,7 +191,10 @@ def forget_failures(experiments: Iterable[AnyExperiment], folder: str | Path) ->
     Returns:
         How many there were.
     """
-    there = Path(folder)
+    there = path_of("folder", folder)
+    experiments = several("experiments", experiments, "a list of experiments")
+    for one in experiments:
+        instance("experiments", one, BaseExperiment, "a list of experiments")
     found = failure_paths(names_in(there), there, (one.key for one in experiments))
     for path in found.values():
         remove(path)

@@ -1,6 +1,7 @@
 """Experiments on the machines of a Ray cluster; the records come back into the folder of this process."""
 
 import logging
+import math
 import socket
 import time
 from collections import Counter
@@ -11,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Generic, cast, final
 
+from metareplay._core.checks import real, text
 from metareplay._core.files import exists, remove, write_atomically
 from metareplay.data import dataset
 from metareplay.errors import DiskError, InputError, MetareplayError, RayMissingError
@@ -45,8 +47,11 @@ class RayCluster(Runner):
     """
 
     def __init__(self, address: str | None = None, *, cores_per_run: float = 1.0, gpus_per_run: float = 0.0) -> None:
+        if address is not None:
+            text("address", address)
+        cores_per_run, gpus_per_run = real("cores per run", cores_per_run), real("gpus per run", gpus_per_run)
         for name, value in (("cores", cores_per_run), ("gpus", gpus_per_run)):
-            if not value >= 0 or (value > 1 and value != int(value)):  # Ray's own rule
+            if not 0 <= value < math.inf or (value > 1 and value != int(value)):  # Ray's own rule
                 raise InputError(f"{name} per run {value}: use 0, a part of 1, or a whole number")
         if not cores_per_run and not gpus_per_run:
             raise InputError("0 cores and 0 gpus per run: use a part of at least one of them")

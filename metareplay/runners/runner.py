@@ -5,7 +5,11 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from threading import Event
+from typing import Any
 
+import torch
+
+from metareplay._core.checks import flag, instance, path_of, several, shown
 from metareplay._core.files import exists, remove
 from metareplay.engines.cuda.engine import CudaEngine
 from metareplay.engines.cuda.formation import Formation
@@ -118,7 +122,29 @@ def without_failures(found: Sequence[AnyRecord | Failure | None]) -> list[AnyRec
     Args:
         found: What the runner returned.
     """
-    return [None if isinstance(one, Failure) else one for one in found]
+    some = several("found", found, "what a runner returned")
+    return [None if isinstance(one, Failure) else one for one in some]
+
+
+def device_of(device: Any) -> torch.device:
+    """Return a device of torch's; raise InputError for what is none.
+
+    Args:
+        device: A device, or its name.
+    """
+    try:
+        return torch.device(device)
+    except Exception as error:  # torch raises almost anything
+        raise InputError(f"device={shown(device)}: use 'cuda', 'cuda:1' and so on") from error
+
+
+def rest_of(rest: Runner | None) -> Runner | None:
+    """Return the runner of what another one cannot run; raise InputError for what is none.
+
+    Args:
+        rest: A runner, or None.
+    """
+    return None if rest is None else instance("rest", rest, Runner, "a runner, such as Threads(), or None")
 
 
 class StoppedError(Exception):
@@ -146,6 +172,10 @@ def carry_out(
         formation: Take the steps together with other runs on the same GPU, if the network allows.
         shown_in: Where the run shows how it is going, for `metareplay watch`; None for the folder of its record.
     """
+    instance("experiment", experiment, BaseExperiment, "an Experiment")
+    folder, fresh = path_of("folder", folder), flag("fresh", fresh)
+    if stop is not None:
+        instance("stop", stop, Event, "a threading.Event, or None")
     path = checkpoint_path(folder, experiment.key)
     if fresh:
         remove(path)

@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 from threading import Event
 from typing import Final, Generic, Literal, TypeAlias, final
 
+from metareplay._core.checks import shown, whole
 from metareplay.engines.cuda.formation import Formation
 from metareplay.errors import InputError
 from metareplay.experiments.base import AnyRecord, BaseExperiment
@@ -38,7 +39,7 @@ class Threads(Runner):
 
     def __init__(self, jobs: int | Literal["auto"] = "auto") -> None:
         self.jobs = count_jobs(jobs)
-        self._choose = jobs == "auto"
+        self._choose = isinstance(jobs, str) and jobs == "auto"
 
     def run(
         self,
@@ -102,11 +103,12 @@ def count_jobs(jobs: str | int) -> int:
     >>> count_jobs("3")
     3
     """
-    if jobs == "auto":
+    if isinstance(jobs, str) and jobs == "auto":
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if not str(jobs).isdecimal() or int(jobs) < 1:
-        raise InputError(f"jobs {jobs!r}: use 'auto' or a whole number of at least 1")
-    return int(jobs)
+    number = int(jobs) if isinstance(jobs, str) and jobs.isdecimal() and len(jobs) < 10 else jobs
+    if isinstance(number, str) or whole("jobs", number) < 1:
+        raise InputError(f"jobs {shown(jobs)}: use 'auto' or a whole number of at least 1")
+    return whole("jobs", number)
 
 
 @final

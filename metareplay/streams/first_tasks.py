@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
+from metareplay._core.checks import instance
 from metareplay.streams.images import check_whole
 from metareplay.streams.stream import Chunk, Examples, Stream
 
@@ -31,6 +32,7 @@ class FirstTasks(Stream):
 
     def __post_init__(self) -> None:
         """Refuse a number of tasks that the stream does not have."""
+        instance("stream", self.stream, Stream, "a stream, such as Rotations()")
         check_whole("first_tasks", self.first, 1, self.stream.tasks)
 
     @property

@@ -9,6 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from metareplay._core.checks import instance, shown
 from metareplay.errors import InputError
 from metareplay.streams.images import check_whole
 from metareplay.streams.stream import CHUNK, Chunk, Examples, Stream
@@ -39,6 +40,7 @@ class HeldOut(Stream):
 
     def __post_init__(self) -> None:
         """Refuse a share that cannot be held out, and streams that can be read only once."""
+        instance("stream", self.stream, Stream, "a stream, such as Rotations()")
         check_held_out(self.share)
         if not self.stream.tasks:
             raise InputError("examples are held out task by task, and this stream has no tasks: give it test sets")
@@ -145,7 +147,7 @@ def check_held_out(share: float) -> None:
         share: The share of the training examples that is to be held out.
     """
     if isinstance(share, bool) or not isinstance(share, Real) or not 0 < share < 1:
-        raise InputError(f"held_out={share!r}: use a share between 0 and 1, such as 0.1")
+        raise InputError(f"held_out={shown(share)}: use a share between 0 and 1, such as 0.1")
 
 
 def _spread(size: int, count: int) -> Tensor:

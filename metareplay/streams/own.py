@@ -104,7 +104,7 @@ class OwnStream(Stream):
             iterable: Its items are (x, y) or (x, y, task); they are read once, in order, as they are needed.
             test: The test set as a pair (xs, ys) or a dataset, or a list of them with one for each task.
         """
-        if not isinstance(iterable, Iterable):
+        if not isinstance(iterable, Iterable) or (isinstance(iterable, Tensor) and not iterable.dim()):
             raise InputError(f"{_what(iterable)} cannot be iterated over; give an iterable of (x, y)")
         test_sets = _test_sets(test)
 

@@ -7,6 +7,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from metareplay._core.checks import described, shown, text, whole
+from metareplay._core.draws import Draws
 from metareplay._core.rows import plain_text
 from metareplay.errors import InputError
 
@@ -31,9 +33,7 @@ class Grid:
 
     def __init__(self, values: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
         if not isinstance(values, Mapping):
-            raise InputError(
-                f"a grid is a {type(values).__name__}: give a dictionary of lists, such as {{'lr': [0.1]}}"
-            )
+            raise InputError(f"a grid is {described(values)}: give a dictionary of lists, such as {{'lr': [0.1]}}")
         self.values = {name: _checked(name, some) for name, some in values.items()}
         self._places: tuple[int, ...] | None = None  # of the settings that were sampled
 
@@ -64,10 +64,12 @@ class Grid:
             count: How many combinations to draw.
             seed: Decides which ones.
         """
-        if not 1 <= count <= self.whole:
-            raise InputError(f"a random sample of {count} settings: the grid has {self.whole}; use 1 to {self.whole}")
+        if not 1 <= whole("count", count) <= self.whole:
+            raise InputError(
+                f"a random sample of {shown(count)} settings: the grid has {self.whole}; use 1 to {self.whole}"
+            )
         made = Grid(self.values)
-        drawn = np.random.default_rng(seed).permutation(self.whole)[:count]
+        drawn = np.random.default_rng(Draws(seed).seed).permutation(self.whole)[:count]
         made._places = tuple(sorted(drawn.tolist()))
         return made
 
@@ -84,15 +86,22 @@ class Grid:
 
 
 def _checked(name: str, values: Sequence[Any] | NDArray[Any]) -> tuple[Any, ...]:
-    """Return the values of a field; raise InputError if they are not a list, are none at all, or one is there twice."""
-    if not isinstance(values, list | tuple | range | np.ndarray):
-        raise InputError(f"{name}={values!r} in the grid: give a list of values, such as [{values!r}]")
+    """Return the values of a field; raise InputError if they are no list, none at all, or one is there twice."""
+    text("the name of a field of the grid", name)
+    if not isinstance(values, list | tuple | range | np.ndarray) or (
+        isinstance(values, np.ndarray) and not values.ndim
+    ):
+        raise InputError(f"{name}={shown(values)} in the grid: give a list of values, such as [{shown(values)}]")
     found = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
     if not found:
         raise InputError(f"{name}=[] in the grid: give at least one value, or leave {name} out")
     for place, value in enumerate(found):
-        if value in found[:place]:
-            raise InputError(f"{name} in the grid has the value {value!r} twice: give each value once")
+        try:
+            is_known = value in found[:place]
+        except Exception as error:  # arrays have no truth value
+            raise InputError(f"{name} in the grid has {described(value)} as a value: give plain values") from error
+        if is_known:
+            raise InputError(f"{name} in the grid has the value {shown(value)} twice: give each value once")
     return found
 
 

@@ -1,14 +1,15 @@
 """What a sweep found, as a JSON document and as a page of Markdown."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, final
 
-from metareplay._core.files import write_text
+from metareplay._core.checks import instance, mapping, text
+from metareplay._core.files import write_atomically, write_text
 from metareplay._core.rows import Rows, plain_text
+from metareplay._core.seal import sealed_json
 from metareplay._core.text import deviation, spread
 from metareplay.experiments.record import now, versions
 from metareplay.runners import Failure
@@ -35,6 +36,14 @@ class Report:
     sweep: Sweep
     command: str | None = None
     published: Settings | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no sweep, and what are no settings."""
+        instance("sweep", self.sweep, Sweep, "a Sweep, which sweep() returns")
+        if self.command is not None:
+            text("command", self.command)
+        if self.published is not None:
+            mapping("published", self.published)
 
     def document(self) -> dict[str, Any]:
         """Return everything as plain JSON values."""
@@ -109,7 +118,8 @@ class Report:
         Args:
             folder: Where to write them.
         """
-        write_text(folder / "sweep.json", json.dumps(self.document(), indent=1) + "\n")
+        with write_atomically(folder / "sweep.json") as file:
+            file.write(sealed_json(self.document(), indent=1) + b"\n")
         write_text(folder / "sweep.md", self.markdown())
 
     def _published(self) -> tuple[int, Outcome] | None:

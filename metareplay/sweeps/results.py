@@ -6,8 +6,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import final
 
+from metareplay._core.checks import path_of, shown
 from metareplay._core.rows import Rows
-from metareplay.errors import MetareplayError
+from metareplay.errors import InputError, MetareplayError
 from metareplay.experiments.base import BaseRecord
 from metareplay.runners import Failure
 from metareplay.sweeps.grid import Grid, Settings, told
@@ -108,6 +109,9 @@ class Sweep:
         Args:
             metric: "ra", "la", "bti" or "fti"; "final_mean" for games.
         """
+        known = ("final_mean",) if self.measure == "score" else ("ra", "la", "bti", "fti")
+        if not isinstance(metric, str) or metric not in known:
+            raise InputError(f"metric={shown(metric)}: use {' or '.join(map(repr, known))}")
         return [float(getattr(one, metric)) for one in self.result if isinstance(one, BaseRecord)]
 
     @property
@@ -149,7 +153,7 @@ class Sweep:
         """
         from metareplay.sweeps.pictures import plot_sweep  # which needs matplotlib
 
-        plot_sweep(self, Path(path))
+        plot_sweep(self, path_of("path", path))
 
     def __repr__(self) -> str:
         """Say what was tried and what was chosen."""

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, final, get_args
+from typing import Any, Final, Literal, final, get_args
 
 from numpy.typing import NDArray
 
-from metareplay._core.checks import whole
+from metareplay._core.checks import choice, flag, instance, path_of, several, shown, whole
 from metareplay.errors import InputError
 from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.own_experiment import Build
@@ -25,6 +26,7 @@ from metareplay.sweeps.subject import Measure, Subject, subject_of
 from metareplay.sweeps.watching import Case, SweepWatcher
 
 Select = Literal["validation", "test"]
+MOST_SEEDS: Final = 1_000_000
 
 
 def sweep(
@@ -65,6 +67,9 @@ def sweep(
     """
     subject, some = subject_of(what), grid if isinstance(grid, Grid) else Grid(grid)
     numbers, measure = _seeds(seeds), _measure(subject, select)
+    path, retry_failed = path_of("folder", folder), flag("retry_failed", retry_failed)
+    chosen = Threads() if runner is None else instance("runner", runner, Runner, "a runner, such as Threads(), or None")
+    instance("watcher", watcher, Watcher, "a Watcher")
     share = held_out if measure == "va" else 0.0
     if measure == "va":
         check_held_out(share)
@@ -73,7 +78,7 @@ def sweep(
     if halving is not None and "tasks" in some.fields:
         raise InputError("halving compares settings after the same tasks: give a single number of tasks, or no halving")
     subject.check(some, numbers[0])
-    work = _Work(subject, numbers, Path(folder), runner or Threads(), measure, retry_failed, watcher)
+    work = _Work(subject, numbers, path, chosen, measure, retry_failed, watcher)
     plan = rounds(subject.tasks(next(iter(some)), numbers[0]), halving)
     settings, found = dict(enumerate(some)), list[list[Outcome]]()
     for number, tasks in enumerate(plan):
@@ -136,16 +141,20 @@ def _has_validation(found: list[list[Outcome]]) -> bool:
 
 def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     """Return the seeds; raise InputError for none, or one that is there twice."""
-    found = tuple(range(seeds)) if isinstance(seeds, int) else tuple(whole("seeds", one) for one in seeds)
-    if not found or len(set(found)) < len(found):
-        raise InputError(f"seeds={seeds!r}: use at least one seed, each of them once")
+    wanted = "a number of seeds, or a list with each seed once"
+    if isinstance(seeds, Integral):
+        found = tuple(range(min(int(seeds), MOST_SEEDS + 1)))
+    else:
+        found = tuple(whole("seeds", one) for one in several("seeds", seeds, wanted))
+    if not 1 <= len(found) <= MOST_SEEDS or len(set(found)) < len(found):
+        raise InputError(f"seeds={shown(seeds)}: use {wanted}, at least one and at most {MOST_SEEDS}")
     return found
 
 
 def _measure(subject: Subject, select: Select | None) -> Measure:
     """Return what settings are compared by."""
-    if select not in (None, *get_args(Select)):
-        raise InputError(f"select={select!r}: use 'validation' or 'test'")
+    if select is not None:
+        choice("select", select, get_args(Select))
     if not subject.has_streams:
         if select == "validation":
             raise InputError("select='validation': games have no examples to hold out; leave select out")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, final
 
+from metareplay._core.checks import answer, function, instance, mapping, shown
 from metareplay.errors import InputError, MetareplayError
 from metareplay.experiments.base import AnyExperiment, BaseRecord
 from metareplay.experiments.benchmarks import BENCHMARKS
@@ -68,9 +69,10 @@ class Subject(ABC):
                     self.at(usual | ({name: value} if name else {}), seed).start()
                 except MetareplayError as error:
                     said = not name or f"{name}=" in str(error) or repr(name) in str(error)
-                    raise InputError(str(error) if said else f"{name}={value!r}: {error}") from error
+                    raise InputError(str(error) if said else f"{name}={shown(value)}: {error}") from error
                 except (TypeError, ValueError) as error:
-                    raise InputError(f"{name}={value!r} in the grid cannot be used ({error})") from error
+                    said_first = next(iter(str(error).strip().splitlines()), "")
+                    raise InputError(f"{name}={shown(value)} in the grid cannot be used ({said_first})") from error
 
     def tasks(self, settings: Settings, seed: int) -> int:
         """Return how many tasks there are.
@@ -95,6 +97,12 @@ class StreamSubject(Subject):
     template: Experiment
     usual: Callable[[Experiment], Mapping[str, Any]] | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse what is no experiment, and what is no function."""
+        instance("template", self.template, Experiment, "an Experiment")
+        if self.usual is not None:
+            function("usual", self.usual)
+
     @property
     def name(self) -> str:
         """What is tried, in a few words."""
@@ -116,7 +124,7 @@ class StreamSubject(Subject):
             stream_options=base.stream_options | of_stream,
             network=base.network | of_network,
         )
-        usual = {} if self.usual is None else self.usual(placed)
+        usual = {} if self.usual is None else mapping("what usual returned", answer("usual", self.usual, placed))
         return replace(placed, options={**usual, **base.options, **others})
 
 
@@ -132,6 +140,12 @@ class GameSubject(Subject):
 
     template: GameExperiment
     usual: Callable[[GameExperiment], Mapping[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no experiment, and what is no function."""
+        instance("template", self.template, GameExperiment, "a GameExperiment")
+        if self.usual is not None:
+            function("usual", self.usual)
 
     @property
     def name(self) -> str:
@@ -152,7 +166,7 @@ class GameSubject(Subject):
         base = self.template
         fields, of_game, others = _sorted(settings, GAME_FIELDS, find("game", base.game, GAMES).options)
         placed = replace(base, **fields, seed=seed, game_options=base.game_options | of_game)
-        usual = {} if self.usual is None else self.usual(placed)
+        usual = {} if self.usual is None else mapping("what usual returned", answer("usual", self.usual, placed))
         return replace(placed, options={**usual, **base.options, **others})
 
 
@@ -166,6 +180,10 @@ class OwnSubject(Subject):
     """
 
     build: Build
+
+    def __post_init__(self) -> None:
+        """Refuse what is no function."""
+        function("build", self.build)
 
     @property
     def name(self) -> str:

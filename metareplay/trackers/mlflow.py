@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, final
 
-from metareplay._core.checks import path_of
+from metareplay._core.checks import path_of, text
 from metareplay._core.folder_lock import holding
 from metareplay._core.imports import needed
 from metareplay.experiments.base import BaseRecord
@@ -34,7 +34,7 @@ class MLflow(Follower):
     """
 
     def __init__(self, folder: str | Path = "runs/mlflow", experiment: str = "metareplay") -> None:
-        self.folder, self.experiment = path_of("folder", folder), experiment
+        self.folder, self.experiment = path_of("folder", folder), text("experiment", experiment)
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # otherwise MLflow reports on its use
         needed("mlflow", "MLflow", "mlflow")
         needed("sqlalchemy", "MLflow's database", "mlflow")

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any, final
 
-from metareplay._core.checks import path_of
+from metareplay._core.checks import path_of, text
 from metareplay._core.imports import needed
 from metareplay.experiments.base import BaseRecord
 from metareplay.experiments.following import FollowedRun, Follower, Measurements
@@ -23,7 +23,7 @@ class WeightsAndBiases(Follower):
     """
 
     def __init__(self, folder: str | Path = "runs", project: str = "metareplay") -> None:
-        self.folder, self.project = path_of("folder", folder), project
+        self.folder, self.project = path_of("folder", folder), text("project", project)
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # otherwise wandb reports its own errors
         needed("wandb", "Weights & Biases", "wandb")
         self._points = NewPoints()

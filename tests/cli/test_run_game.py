@@ -157,7 +157,10 @@ def test_a_packed_record_has_no_agent_to_watch(call: Call, tmp_path: Path) -> No
 
 ERRORS: dict[str, tuple[list[str], str]] = {
     "no such task": ([*QUICK, "--task", "7"], "task 7: catcher has tasks 1 to 6"),
-    "no such order": ([*QUICK, "--order", "upside-down"], "order='upside-down': use 'published', 'reversed' or"),
+    "no such order": (
+        [*QUICK, "--order", "upside-down"],
+        "order='upside-down': use one of 'published', 'reversed', or",
+    ),
     "no frames": ([*QUICK, "--frames", "0"], "frames=0: every value holds for at least one frame; use frames >= 1"),
     "no memory": ([*QUICK, "--memory", "0"], "memory=0"),
     "no seeds": ([*QUICK, "--seeds", "0"], "--seeds 0: run at least one"),

@@ -254,12 +254,12 @@ def test_there_is_no_other_name() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"observation": "pixel"}, "observation='pixel': use 'pixels', 'state' or 'raw'"),
+        ({"observation": "pixel"}, "observation='pixel': use one of 'pixels', 'state', or 'raw'"),
         ({"size": 4}, "size=4: use a number of pixels from 8 to 4096, or (height, width)"),
         ({"size": (64, 64, 3)}, "size=(64, 64, 3): use a number of pixels from 8 to 4096, or (height, width)"),
         ({"size": "large"}, "size='large': use a whole number"),
         ({"frames": 0}, "frames=0: an observation has at least one picture; use frames >= 1"),
-        ({"render_mode": "ansi"}, "render_mode='ansi': use None, 'rgb_array' or 'human'"),
+        ({"render_mode": "ansi"}, "render_mode='ansi': use one of 'human', 'rgb_array', or None"),
         ({"rewards": {"catch": 1}}, "rewards has 'catch'; use tick, positive, negative, loss"),
         ({"rewards": {"tick": "much"}}, "the reward tick='much': use a number"),
         ({"rewards": {"tick": float("inf")}}, "rewards={'tick': inf}: use finite numbers"),

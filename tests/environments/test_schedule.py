@@ -52,7 +52,7 @@ def test_values_cannot_be_changed_afterwards() -> None:
         ({"values": ()}, "values=(): use a list with the value of each task"),
         ({"values": 3}, "values=3: use a list with the value of each task"),
         ({"frames": 0}, "frames=0: every value holds for at least one frame; use frames >= 1"),
-        ({"order": "random"}, "order='random': use 'published', 'reversed' or 'shuffled'"),
+        ({"order": "random"}, "order='random': use one of 'published', 'reversed', or 'shuffled'"),
         ({"seed": -1}, "seed=-1: use a whole number of at least 0"),
     ],
 )

@@ -1,6 +1,7 @@
 """What is written about a run that failed."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,19 @@ def test_an_error_becomes_a_failure(error: Exception, kind: str, reason: str, tm
     assert Failure.read(path) == failure
     assert failures(tmp_path / "new", [ONE.key, "other"]) == {ONE.key: failure}
     assert failures(tmp_path / "new", ["other"]) == {}
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    path = Failure.of(ONE, "its numbers left the range").write(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"its numbers", b"its nunbers"))
+    with pytest.raises(mr.MetareplayError, match="is damaged or not a failure: delete it"):
+        Failure.read(path)
+
+
+def test_a_failure_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    path, failure = tmp_path / "old.failed", Failure.of(ONE, "why")
+    path.write_text(json.dumps({"format": 1, **asdict(failure)}))
+    assert Failure.read(path) == failure
 
 
 def test_a_failure_in_words() -> None:

@@ -20,7 +20,7 @@ from metareplay.runners.failure import Failure, failures, forget_failures
 from metareplay.runners.fleet.fleet import check_device
 from metareplay.runners.fleet.flight import fleet_key, fly
 from metareplay.runners.fleet.terms import Terms, chain_of
-from metareplay.runners.runner import SILENT, Runner, Watcher
+from metareplay.runners.runner import SILENT, Runner, Watcher, device_of, rest_of
 from metareplay.runners.worklist import OTHERS, tidy
 
 
@@ -35,7 +35,7 @@ class FleetRunner(Runner):
     """
 
     def __init__(self, device: torch.device | str = "cuda", rest: Runner | None = None) -> None:
-        self.device, self.rest = torch.device(device), rest
+        self.device, self.rest = device_of(device), rest_of(rest)
 
     def run(
         self,
