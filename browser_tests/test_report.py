@@ -1,6 +1,7 @@
 """Reports in a browser: on our own results, on a thousand runs, and on hostile records."""
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -195,6 +196,31 @@ def test_a_chart_is_also_a_table(page: Page, many: Path) -> None:
     assert "Accuracy matrix" in (figure.locator("[role=img]").get_attribute("aria-label") or "")
     figure.locator("summary").click()
     assert figure.locator("tbody tr").count() == TASKS + 1
+
+
+def test_hovering_shows_numbers(page: Page, many: Path) -> None:
+    opened(page, many)
+    plot = show(page, "streams-3").locator(".plot").first.locator(".nsewdrag").first
+    plot.hover()
+    hover = page.locator("#streams-3 .hoverlayer .hovertext").first
+    expect(hover).to_contain_text(re.compile(r"tasks learned \d+.*task \d+.*\d %"))
+
+
+def test_links_lead_past_a_long_table(page: Page, many: Path) -> None:
+    opened(page, many)
+    for name in ("Side by side", "Each setting"):
+        page.locator("#streams").get_by_role("link", name=name).click()
+        expect(page.get_by_role("heading", name=name)).to_be_in_viewport()
+
+
+def test_a_command_is_broken_between_its_options(page: Page, ours: Path) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    opened(page, ours)
+    command = show(page, "streams-1").locator("pre")
+    assert command.inner_text().startswith("metareplay run er many-permutations --memory 500 ")
+    heights = command.locator("span").evaluate_all("all => all.map((one) => one.getClientRects().length)")
+    assert len(heights) > 5
+    assert set(heights) == {1}
 
 
 def test_a_rank_and_a_dot_lead_to_their_setting(page: Page, many: Path) -> None:

@@ -103,7 +103,7 @@ const lines = {
       }
       for (const mark of chart.marks || []) {
         more.shapes.push({
-          type: "line", xref: x, yref: `${y} domain`, x0: mark, x1: mark, y0: 0, y1: 1, layer: "below",
+          type: "line", xref: x, yref: `${y} domain`, x0: mark, x1: mark, y0: 0, y1: 1, layer: "between", // over the grid
           line: { color: colour("--quiet"), width: 1, dash: "dot" },
         });
       }
