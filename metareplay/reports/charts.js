@@ -103,7 +103,7 @@ const lines = {
       }
       for (const mark of chart.marks || []) {
         more.shapes.push({
-          type: "line", xref: x, yref: `${y} domain`, x0: mark, x1: mark, y0: 0, y1: 1, layer: "between", // over the grid
+          type: "line", xref: x, yref: `${y} domain`, x0: mark, x1: mark, y0: 0, y1: 1, layer: "below",
           line: { color: colour("--quiet"), width: 1, dash: "dot" },
         });
       }
@@ -114,7 +114,9 @@ const lines = {
         });
       }
       const bottom = at >= chart.panels.length - columns;
-      more[`xaxis${at ? at + 1 : ""}`] = axis(bottom ? chart.x : "", { nticks: many ? 4 : 8 });
+      more[`xaxis${at ? at + 1 : ""}`] = axis(bottom ? chart.x : "", {
+        nticks: many ? 4 : 8, showgrid: !(chart.marks || []).length, // a grid line would hide a mark
+      });
       more[`yaxis${at ? at + 1 : ""}`] = axis(at % columns === 0 ? chart.y : "", {
         nticks: many ? 4 : 6, rangemode: chart.zero ? "tozero" : "normal", matches: at ? "y" : undefined,
       });
