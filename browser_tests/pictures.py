@@ -56,12 +56,12 @@ def take_report(page: Page, folder: Path) -> None:
 
 def take_live_page(page: Page, folder: Path) -> None:
     """The live page when one run is well on its way, others are done, and one waits."""
-    records = ("--records", "runs")
-    subprocess.run(metareplay("run", "er", "rotations", "--seeds", "2", *records), cwd=folder, check=True)
-    words = ("run", "mer", "rotations", "--s", "5", "--full-matrix", "--alignment", "--seeds", "3", "--jobs", "1")
+    shared = ("rotations", "--tasks", "10", "--examples", "500", "--full-matrix", "--records", "runs")
+    subprocess.run(metareplay("run", "er", *shared, "--seeds", "2"), cwd=folder, check=True)
+    words = ("run", "mer", *shared, "--s", "3", "--alignment", "--seeds", "3", "--jobs", "1")
     with (
         subprocess.Popen(metareplay("watch", "runs"), cwd=folder, stdout=subprocess.PIPE, text=True) as server,
-        subprocess.Popen(metareplay(*words, *records), cwd=folder) as run,
+        subprocess.Popen(metareplay(*words), cwd=folder) as run,
     ):
         try:
             assert server.stdout is not None
