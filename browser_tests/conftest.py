@@ -53,16 +53,21 @@ expect.set_options(timeout=PATIENCE)
 Check = Callable[[Page], None]
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Chromium without a window."""
+def find_chromium() -> str:
+    """Return the path of Chromium; end with a message if there is none."""
     found = os.environ.get("METAREPLAY_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         pytest.exit(
             "no Chromium found: install it (Debian: apt install chromium), or name it in METAREPLAY_CHROMIUM", 2
         )
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium without a window."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=ARGUMENTS)
         yield browser
         browser.close()
 

@@ -1,6 +1,7 @@
 """Reports in a browser: on our own results, on a thousand runs, and on hostile records."""
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,6 +31,7 @@ RUN = mr.Record(
     versions={"metareplay": mr.__version__, "torch": "2.0", "python": "3.11", "processor": "some processor"},
     date="2026-01-02T03:04:05+00:00",
 )
+BEYOND = "tbody tr:nth-child(n + 31), details.detail:not([open]):nth-of-type(n + 31)"
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 
 Check = Callable[[Page], None]
@@ -89,6 +91,11 @@ def show(page: Page, name: str) -> Any:
     return details
 
 
+def shorten(page: Page) -> None:
+    """Leave the first rows of each list: axe-core would take a minute for thousands that all look alike."""
+    page.evaluate(f"document.querySelectorAll('{BEYOND}').forEach((one) => one.remove())")
+
+
 def test_our_results(page: Page, ours: Path, axe: Check, fits: Check) -> None:
     opened(page, ours)
     page.locator("#streams figure").first.scroll_into_view_if_needed()
@@ -98,6 +105,8 @@ def test_our_results(page: Page, ours: Path, axe: Check, fits: Check) -> None:
         assert details.locator("svg.main-svg").count() >= 1
         assert details.locator(".plot path").count() > 10
     assert "metareplay run" in page.locator("#streams-1 pre").inner_text()
+    fits(page)
+    shorten(page)
     for scheme in ("light", "dark"):
         page.locator("#theme").select_option(scheme)
         axe(page)
@@ -107,7 +116,7 @@ def test_our_results(page: Page, ours: Path, axe: Check, fits: Check) -> None:
 def test_every_setting_can_be_opened(page: Page, ours: Path) -> None:
     opened(page, ours)
     page.evaluate("document.querySelectorAll('details.detail').forEach((one) => { one.open = true; })")
-    expect(page.locator("details.detail:not(:has(> :nth-child(2)))")).to_have_count(0, timeout=60_000)
+    page.wait_for_function("[...document.querySelectorAll('details.detail')].every((one) => one.children.length > 1)")
     assert page.locator("details.detail figure").count() > 300
 
 
@@ -118,6 +127,7 @@ def test_a_phone(page: Page, ours: Path, axe: Check, fits: Check) -> None:
     for name in ("streams-1", "games-1", "sweep-1"):
         show(page, name)
         fits(page)
+    shorten(page)
     axe(page)
 
 
@@ -126,6 +136,7 @@ def test_the_system_decides_the_colours(page: Page, ours: Path, axe: Check) -> N
     opened(page, ours)
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 27)"
     show(page, "streams-1")
+    shorten(page)
     axe(page)
     page.locator("#theme").select_option("light")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -195,6 +206,31 @@ def test_a_chart_is_also_a_table(page: Page, many: Path) -> None:
     assert "Accuracy matrix" in (figure.locator("[role=img]").get_attribute("aria-label") or "")
     figure.locator("summary").click()
     assert figure.locator("tbody tr").count() == TASKS + 1
+
+
+def test_hovering_shows_numbers(page: Page, many: Path) -> None:
+    opened(page, many)
+    plot = show(page, "streams-3").locator(".plot").first.locator(".nsewdrag").first
+    plot.hover()
+    hover = page.locator("#streams-3 .hoverlayer .hovertext").first
+    expect(hover).to_contain_text(re.compile(r"tasks learned \d+.*task \d+.*\d %"))
+
+
+def test_links_lead_past_a_long_table(page: Page, many: Path) -> None:
+    opened(page, many)
+    for name in ("Side by side", "Each setting"):
+        page.locator("#streams").get_by_role("link", name=name).click()
+        expect(page.get_by_role("heading", name=name)).to_be_in_viewport()
+
+
+def test_a_command_is_broken_between_its_options(page: Page, ours: Path) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    opened(page, ours)
+    command = show(page, "streams-1").locator("pre")
+    assert command.inner_text().startswith("metareplay run er many-permutations --memory 500 ")
+    heights = command.locator("span").evaluate_all("all => all.map((one) => one.getClientRects().length)")
+    assert len(heights) > 5
+    assert set(heights) == {1}
 
 
 def test_a_rank_and_a_dot_lead_to_their_setting(page: Page, many: Path) -> None:

@@ -25,12 +25,18 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the built site."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the built site."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
     subprocess.run(command, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=True)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def site(built: Path) -> Iterator[str]:
+    """The address of the site on a server."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(built)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
@@ -53,8 +59,9 @@ def test_a_page_is_quiet_and_accessible(
     fits(page)
 
 
-def test_search_finds_the_reservoir(page: Page, site: str) -> None:
-    page.goto(f"{site}/index.html")
+@pytest.mark.parametrize("place", ["server", "files"])
+def test_search_finds_the_reservoir(page: Page, built: Path, site: str, place: str) -> None:
+    page.goto(f"{site if place == 'server' else built.as_uri()}/index.html")
     page.keyboard.press("/")
     page.keyboard.type("Reservoir")
     first = page.locator(".md-search-result__link").first

@@ -159,16 +159,16 @@ def _parts(folder: Path) -> list[tuple[int, int]]:
 
 def _marks(states: Sequence[Any], ranks: int) -> list[int]:
     """Return the marks in the states of all ranks, in the order of the ranks."""
-    wanted = "the list of what state_dict() returned on each rank"
+    given = several("states", states, "the list of what state_dict() returned on each rank")
     try:
         found = [
             (whole("rank", one["rank"][0]), whole("ranks", one["rank"][1]), whole("mark", one["memory"]["mark"]))
-            for one in several("states", states, wanted)
+            for one in given
         ]
     except Exception as error:  # mappings and arrays raise almost anything
-        raise InputError(f"states={shown(states)}: use {wanted}") from error
+        raise InputError("states holds something else: give what each rank's state_dict() returned") from error
     if sorted((rank, of) for rank, of, _ in found) != [(rank, ranks) for rank in range(ranks)]:
-        raise InputError(f"states has those of {len(found)} ranks, not one of each of the {ranks}: use {wanted}")
+        raise InputError(f"states holds {len(found)}, and not one of each of the {ranks} ranks: give all of them")
     return [mark for _, _, mark in sorted(found)]
 
 

@@ -114,7 +114,9 @@ const lines = {
         });
       }
       const bottom = at >= chart.panels.length - columns;
-      more[`xaxis${at ? at + 1 : ""}`] = axis(bottom ? chart.x : "", { nticks: many ? 4 : 8 });
+      more[`xaxis${at ? at + 1 : ""}`] = axis(bottom ? chart.x : "", {
+        nticks: many ? 4 : 8, showgrid: !(chart.marks || []).length, // a grid line would hide a mark
+      });
       more[`yaxis${at ? at + 1 : ""}`] = axis(at % columns === 0 ? chart.y : "", {
         nticks: many ? 4 : 6, rangemode: chart.zero ? "tozero" : "normal", matches: at ? "y" : undefined,
       });

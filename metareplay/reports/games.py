@@ -178,8 +178,8 @@ class Games(RecordFamily[GameRecord]):
                 Dots(
                     title=f"{_game(found[0].first)}, {found[0].first.game.get('total_frames', '?')} frames: "
                     f"final score of {some} settings",
-                    told=f"The best is {rows[0].name} with {rows[0].mean:.1f}.",
-                    x="score at the end, mean and standard deviation over seeds",
+                    told=f"Mean and standard deviation over seeds. The best is {rows[0].name} with {rows[0].mean:.1f}.",
+                    x="score at the end",
                     rows=rows,
                 )
             )

@@ -61,6 +61,8 @@ for (const place of document.querySelectorAll("[data-chart]")) place.replaceWith
 
 // ---- what is inside a setting or a sweep is made when it is opened
 
+// lines are broken between options, not within them
+const inParts = (command) => String(command).split(/( (?=--)|\n)/).map((text) => (text.trim() ? make("span", { textContent: text }) : text));
 const fill = (details) => {
   const found = data.details[details.id];
   if (!found || details.children.length > 1) return;
@@ -69,7 +71,7 @@ const fill = (details) => {
   if (found.table) details.append(tableOf(found.table, `Settings: ${label}`));
   if (found.command) {
     const about = "Run it again:";
-    details.append(make("p", { className: "note", textContent: about }), make("pre", { textContent: found.command }));
+    details.append(make("p", { className: "note", textContent: about }), make("pre", {}, ...inParts(found.command)));
   }
   const facts = found.facts.flatMap(([name, text]) => [make("dt", { textContent: name }), make("dd", { textContent: text })]);
   if (facts.length) details.append(make("dl", {}, ...facts));

@@ -205,8 +205,9 @@ class Streams(RecordFamily[Record]):
         sizes = told(without(stream.stream, *NOT_TOLD))
         return Dots(
             title=f"{_stream(stream)} ({sizes}): retained accuracy of {some} settings",
-            told=f"The best is {first.name} with {first.mean:.2f} %, the last one {last.name} with {last.mean:.2f} %.",
-            x="RA, mean and standard deviation over seeds (%)",
+            told=f"Mean and standard deviation over seeds. The best is {first.name} with {first.mean:.2f} %, the last "
+            f"one {last.name} with {last.mean:.2f} %.",
+            x="RA (%)",
             rows=rows,
         )
 

@@ -19,7 +19,7 @@ from metareplay.rl.game_experiment import GameExperiment
 from metareplay.runners.announcement import Announcement
 from metareplay.runners.claims import Claim, allow
 from metareplay.runners.failure import Failure
-from metareplay.runners.runner import SILENT, Runner, Watcher, device_of, rest_of
+from metareplay.runners.runner import SILENT, Runner, Watcher, device_of, rest_of, say_untracked
 from metareplay.runners.worklist import OTHERS, Worklist
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ class ArcadeRunner(Runner):
                     mine.append((one, run))
             if not mine:
                 return
+            say_untracked(work.watcher, len(mine))
             arcade = Arcade([run for _, run in mine], self.device)
             _train(arcade, [checkpoint_path(work.folder, one.key) for one, _ in mine], work.watcher, work.announcement)
             for number, (one, _) in enumerate(mine):

@@ -3,20 +3,21 @@
 import json
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, final
 
 from metareplay._core.files import MACHINE, write_atomically
 from metareplay.errors import DiskError
-from metareplay.experiments.base import BaseRecord
+from metareplay.experiments.base import BaseRecord, Curves
 from metareplay.experiments.following import FollowedRun, Follower, Measurements
 from metareplay.runners.memory_view import MemoryView
 
 FORMAT: Final = 1
 SUFFIX: Final = ".live"
 POINTS: Final = 300  # points of a curve, at most
-CURVES: Final = 64  # curves, at most
+CURVES: Final = 128  # curves, at most
 
 
 @final
@@ -68,7 +69,7 @@ class LiveFile(Follower):
                 "seconds": round(news.seconds, 1),
                 "per_second": news.per_second,
                 "accuracy": news.accuracy,
-                "curves": {name: _thinned(points) for name, points in list(news.curves.items())[-CURVES:]},
+                "curves": {name: _thinned(points) for name, points in _latest(news.curves)},
                 "memory": self._memory.shown(),
             }
         )
@@ -98,6 +99,11 @@ class LiveFile(Follower):
 def live_path(folder: Path, key: str) -> Path:
     """Return the path of the file in which a run shows how it is going."""
     return folder / f".{key}{SUFFIX}"
+
+
+def _latest(curves: Curves) -> list[tuple[str, Sequence[tuple[int, float]]]]:
+    """Return the last curves; those with a single point, such as of tasks to come, only if there is room."""
+    return sorted(curves.items(), key=lambda one: len(one[1]) > 1)[-CURVES:]
 
 
 def _thinned(points: Any) -> list[Any]:

@@ -26,7 +26,8 @@ class Watcher:
 
     Attributes:
         followers: Each of these functions makes a `Follower` for every run, in the process that does the run. On
-            processes and clusters they are pickled: `functools.partial(TensorBoard, "runs/tensorboard")`.
+            processes and clusters they are pickled: `functools.partial(TensorBoard, "runs/tensorboard")`. Runs that
+            advance together on one GPU have none.
     """
 
     followers: Sequence[MakeFollower] = ()
@@ -81,6 +82,17 @@ class Watcher:
 
 
 SILENT = Watcher()
+
+
+def say_untracked(watcher: Watcher, count: int) -> None:
+    """Say that runs that advance together have no followers, if somebody expects some.
+
+    Args:
+        watcher: Who is told.
+        count: How many runs there are.
+    """
+    if watcher.followers:
+        watcher.remark(f"{count} runs advance together and are not tracked: use --on threads for tracked runs")
 
 
 class Runner(ABC):

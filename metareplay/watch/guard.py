@@ -7,7 +7,6 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-METHODS: Final = ("GET", "HEAD")
 EMPTY: Final = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"  # the empty style element that plotly.js adds
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -65,8 +64,8 @@ class Guard:
         """Return the answer to a request that is not let through; None for one that is."""
         if Headers(scope=scope).getlist("host") not in [[host] for host in self._hosts]:
             return PlainTextResponse("open the link that metareplay printed: this host is not served here", 403)
-        if scope["method"] not in METHODS:
-            return PlainTextResponse("this page can only be read", 405, {"Allow": ", ".join(METHODS)})
+        if scope["method"] != "GET":
+            return PlainTextResponse("this page can only be read", 405, {"Allow": "GET"})
         given, slash, _ = scope["path"].removeprefix("/").partition("/")
         if not hmac.compare_digest(given.encode(errors="replace"), self._token.encode()):
             return PlainTextResponse("open the link that metareplay printed: the token is missing or wrong", 403)

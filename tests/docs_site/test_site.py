@@ -3,6 +3,8 @@
 import inspect
 import re
 from collections import Counter
+from importlib import import_module
+from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
@@ -12,28 +14,9 @@ import metareplay
 from docs_site.gallery import SCRIPTS
 from docs_site.hooks import DOCUMENTED, FOREIGN, SOURCES, documented_names, with_names_linked
 from docs_site.outside import ROOT
-from metareplay import (
-    data,
-    engines,
-    environments,
-    experiments,
-    learners,
-    lm,
-    loops,
-    memories,
-    networks,
-    reports,
-    rl,
-    runners,
-    streams,
-    sweeps,
-    trackers,
-)
 
-SUBPACKAGES = (
-    *(data, engines, environments, experiments, learners, lm, loops, memories, networks, reports, rl, runners, streams),
-    *(sweeps, trackers),
-)
+PACKAGES = [import_module(f"metareplay.{found.name}") for found in iter_modules(metareplay.__path__) if found.ispkg]
+SUBPACKAGES = [one for one in PACKAGES if hasattr(one, "__all__") and one.__name__ != "metareplay.cli"]
 DOCS = ROOT / "docs"
 
 

@@ -55,6 +55,13 @@ def test_records_and_agents(tmp_path: Path) -> None:
     assert news.remarks == [f"3 of 3 runs are in {tmp_path} already"]
 
 
+def test_it_says_that_agents_are_not_tracked(tmp_path: Path) -> None:
+    news = News()
+    news.followers = [lambda: pytest.fail("nobody follows them")]
+    ArcadeRunner("cpu").run(GIVEN[:2], tmp_path, watcher=news)
+    assert news.remarks == ["2 runs advance together and are not tracked: use --on threads for tracked runs"]
+
+
 def test_shapes_and_groups(tmp_path: Path) -> None:
     news = News()
     other = [replace(one, options={**SMALL.options, "k": 2}) for one in GIVEN]

@@ -20,7 +20,7 @@ from metareplay.errors import DiskError
 from metareplay.experiments import AnyExperiment, Experiment, OwnExperiment, following
 from metareplay.runners import Processes, Threads, Watcher, carry_out
 from metareplay.runners.announcement import Announcement
-from metareplay.runners.live_file import _thinned, live_path
+from metareplay.runners.live_file import CURVES, _latest, _thinned, live_path
 from metareplay.runners.memory_view import MemoryView
 from metareplay.runners.runner import StoppedError
 
@@ -180,6 +180,14 @@ def test_a_follower_that_cannot_be_made_does_not_fail_the_run(tmp_path: Path) ->
     watcher = Watcher()
     watcher.followers = [unmade]
     assert carry_out(experiment(), tmp_path, watcher=watcher).examples == 120
+
+
+def test_tasks_that_have_been_learned_are_shown_before_those_to_come() -> None:
+    """Of a thousand tasks, every one has been measured once before the first example."""
+    measured = {f"accuracy of task {task}": [(0, 10.0), (5, 90.0)][: 2 if task < 100 else 1] for task in range(1000)}
+    shown = [name for name, _ in _latest({**measured, "examples per second": [(1, 2.0), (3, 4.0)]})]
+    assert len(shown) == CURVES
+    assert shown[-101:] == [*list(measured)[:100], "examples per second"]
 
 
 def test_small_and_large_values_keep_six_digits() -> None:

@@ -32,15 +32,14 @@ def client(tmp_path: Path) -> TestClient:
 
 @pytest.mark.parametrize("name", ["", "page.js", "page.css", "plotly.js", "state.json"])
 def test_what_the_link_opens_comes_with_strict_headers(client: TestClient, name: str) -> None:
-    for method in ("GET", "HEAD"):
-        answer = client.request(method, f"/{TOKEN}/{name}")
-        assert answer.status_code == 200, name
-        policy = answer.headers["content-security-policy"]
-        assert "default-src 'none'" in policy
-        assert "unsafe" not in policy
-        assert answer.headers["x-content-type-options"] == "nosniff"
-        assert answer.headers["referrer-policy"] == "no-referrer"
-        assert not [name for name in answer.headers if name.startswith("access-control")]
+    answer = client.get(f"/{TOKEN}/{name}")
+    assert answer.status_code == 200
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
 @pytest.mark.parametrize(
@@ -68,10 +67,10 @@ def test_missing_and_wrong_tokens_are_refused(client: TestClient, path: str) -> 
     assert TOKEN not in answer.text
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "XYZ"])
+@pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "XYZ"])
 def test_it_can_only_be_read(client: TestClient, method: str) -> None:
     answer = client.request(method, f"/{TOKEN}/state.json")
-    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET")
 
 
 @pytest.mark.parametrize("path", ["../folder.py", "..%2f..%2fpyproject.toml", "page/page.js", "events/../../x", "runs"])

@@ -20,7 +20,7 @@ from metareplay.runners.failure import Failure, failures, forget_failures
 from metareplay.runners.fleet.fleet import check_device
 from metareplay.runners.fleet.flight import fleet_key, fly
 from metareplay.runners.fleet.terms import Terms, chain_of
-from metareplay.runners.runner import SILENT, Runner, Watcher, device_of, rest_of
+from metareplay.runners.runner import SILENT, Runner, Watcher, device_of, rest_of, say_untracked
 from metareplay.runners.worklist import OTHERS, tidy
 
 
@@ -59,6 +59,7 @@ class FleetRunner(Runner):
             for fleet in fleets:
                 with _claimed(fleet, folder) as others:
                     watcher.begin(fleet)
+                    say_untracked(watcher, len(fleet))
                     announcement = Announcement(folder, fleet)
                     report = partial(_tell, watcher, announcement, len(fleet))
                     again = fresh and not begun

@@ -52,6 +52,19 @@ def test_fleets_are_made_of_what_can_fly(small: Experiment) -> None:
     assert runner._fleets(usual) == [usual[:1], usual[1:]]
 
 
+def test_it_says_that_runs_are_not_tracked(small: Experiment, tmp_path: Path) -> None:
+    said: list[str] = []
+
+    class Hearing(Watcher):
+        followers = (lambda: pytest.fail("nobody follows them"),)
+
+        def remark(self, text: str) -> None:
+            said.append(text)
+
+    FleetRunner("cpu").run([small, replace(small, seed=1)], tmp_path, watcher=Hearing())
+    assert said == ["2 runs advance together and are not tracked: use --on threads for tracked runs"]
+
+
 def test_what_cannot_fly_goes_to_the_rest_and_records_come_in_order(small: Experiment, tmp_path: Path) -> None:
     given = [grounded(small)[0], small, grounded(small)[1], replace(small, seed=1), small]
     rest = Noting()
