@@ -16,7 +16,7 @@ from browser_tests.conftest import ARGUMENTS, ROOT, find_chromium
 
 PICTURES = ROOT / "docs" / "pictures"
 SETTING = "rotations: mer 500, every task after every task"
-PATIENCE = 1_200_000  # milliseconds that the runs may take
+PATIENCE = 1_200_000  # milliseconds that anything may take: the runs are real ones
 
 
 def metareplay(*words: str) -> list[str]:
@@ -35,23 +35,20 @@ def take_site(page: Page, folder: Path) -> None:
 
 def take_report(page: Page, folder: Path) -> None:
     """One setting of the report on our results: its charts and its command."""
-    page.set_viewport_size({"width": 1280, "height": 800})
+    page.set_viewport_size({"width": 1280, "height": 900})
     page.goto(mr.report(ROOT / "results", folder / "report.html").as_uri())
     details = page.locator("details.detail", has_text=SETTING).first
     details.locator("summary").click()
     for figure in details.locator("figure").all():
         figure.scroll_into_view_if_needed()
         expect(figure).to_have_attribute("data-drawn", "yes")
-    page.mouse.move(0, 0)
+    details.evaluate("one => one.scrollIntoView()")
+    details.locator("summary").evaluate("one => one.blur()")
     place, end = details.bounding_box(), details.locator("pre").bounding_box()
     assert place is not None
     assert end is not None
     clip = {"x": place["x"] - 24, "y": place["y"], "width": place["width"] + 48}
-    page.screenshot(
-        path=PICTURES / "report.png",
-        full_page=True,
-        clip={**clip, "height": end["y"] + end["height"] + 16 - place["y"]},
-    )
+    page.screenshot(path=PICTURES / "report.png", clip={**clip, "height": end["y"] + end["height"] + 16 - place["y"]})
 
 
 def take_live_page(page: Page, folder: Path) -> None:
@@ -67,8 +64,8 @@ def take_live_page(page: Page, folder: Path) -> None:
             assert server.stdout is not None
             page.set_viewport_size({"width": 1280, "height": 900})
             page.goto(server.stdout.readline().strip())
-            expect(page.locator("#counts")).to_contain_text("1 running, 1 waiting, 3 done", timeout=PATIENCE)
-            page.wait_for_function("document.querySelector('#bar').value > 0.65", timeout=PATIENCE)
+            expect(page.locator("#counts")).to_contain_text("1 running, 1 waiting, 3 done")
+            page.wait_for_function("document.querySelector('#bar').value > 0.65")
             page.screenshot(path=PICTURES / "watch.png", full_page=True)
         finally:
             run.kill()
@@ -77,12 +74,14 @@ def take_live_page(page: Page, folder: Path) -> None:
 
 def main() -> None:
     """Take all pictures, or those that are named: site, report, watch."""
+    expect.set_options(timeout=PATIENCE)
     takes = {"site": take_site, "report": take_report, "watch": take_live_page}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=ARGUMENTS)
         for name in sys.argv[1:] or takes:
             with TemporaryDirectory() as folder:
                 page = browser.new_page(color_scheme="light")
+                page.set_default_timeout(PATIENCE)
                 takes[name](page, Path(folder))
                 page.close()
         browser.close()
