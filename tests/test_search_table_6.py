@@ -27,14 +27,15 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_there_is_a_search_for_each_setting(script: Any) -> None:
-    searches = script.searches()
+    searches = list(script.searches())
     expected = [(name, stream, size) for name, at in SEARCHED.items() for stream, of in at.items() for size in of]
-    assert sorted((one.name, one.stream, one.memory) for one in searches) == sorted(expected)
+    expected = [one for one in expected if (one[0], one[2]) != ("gem-reservoir", 5120)]
+    assert [(one.name, one.stream, one.memory) for one in searches] == expected
     assert {one.arguments[0] for one in searches} <= LEARNERS_BY_NAME.keys()
 
 
 def test_a_miniature(script: Any, tmp_path: Path) -> None:
-    small = ["--tasks", "2", "--examples", "20", "--test-examples", "50", "--k", "2,3", "--lr", "0.01,0.03"]
+    small = "--tasks 2 --examples 20 --test-examples 50 --k 2,3 --lr 0.01,0.03 --seeds 1".split()
     records = ["--records", str(tmp_path / "runs")]
     found = script.Search("er-tasks-ring", "rotations", 200).run(tmp_path, small + records)
     assert found["settings"].keys() == {"lr", "k"}
@@ -43,4 +44,4 @@ def test_a_miniature(script: Any, tmp_path: Path) -> None:
     assert len(packed.read_text().splitlines()) == 5  # four settings, and the chosen one with all examples
     page = script.markdown([found])
     assert f"| er-tasks-ring | rotations | 200 | lr {found['settings']['lr']}, k {found['settings']['k']} |" in page
-    assert "metareplay sweep er-tasks rotations --memory 200 --memory-kind ring --lr 0.003,0.01,0.03,0.1" in page
+    assert "metareplay sweep er-tasks rotations --memory 200 --memory-kind ring --lr 0.003,0.01,0.03 " in page
