@@ -35,8 +35,8 @@ def test_there_is_a_search_for_each_setting(script: Any) -> None:
 
 
 def test_a_miniature(script: Any, tmp_path: Path) -> None:
-    small = "--tasks 2 --examples 20 --test-examples 50 --k 2,3 --lr 0.01,0.03 --seeds 1".split()
-    records = ["--records", str(tmp_path / "runs")]
+    small = ["--tasks", "2", "--examples", "20", "--test-examples", "50", "--k", "2,3", "--lr", "0.01,0.03"]
+    records = ["--seeds", "1", "--records", str(tmp_path / "runs")]
     found = script.Search("er-tasks-ring", "rotations", 200).run(tmp_path, small + records)
     assert found["settings"].keys() == {"lr", "k"}
     assert found["settings"]["k"] in (2, 3)
