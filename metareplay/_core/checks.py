@@ -171,7 +171,7 @@ def path_of(name: str, value: object) -> Path:
     if not str(path).isprintable():
         raise InputError(f"{name}={shown(str(path))}: use a path without line breaks and control characters")
     if max((len(os.fsencode(part)) for part in path.parts), default=0) > LONGEST_NAME:
-        raise InputError(f"{name}={shown(str(path))}: a name has at most {LONGEST_NAME} bytes; use a shorter one")
+        raise InputError(f"{name}={shown(str(path))}: File name too long; use at most {LONGEST_NAME} bytes")
     return path
 
 
