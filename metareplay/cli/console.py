@@ -27,7 +27,7 @@ def open_streams() -> None:
         except OSError:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
         if getattr(sys, name) is None:
-            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115, PTH123 (open as long as the process)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 (open as long as the process)
 
 
 def remark(text: str) -> None:

@@ -24,7 +24,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 from numpy.typing import NDArray
 
-from metareplay._core.checks import answer, function, path_of, several, shown, text
+from metareplay._core.checks import answer, function, place_of, several, shown, text
 from metareplay.errors import DataError, InputError
 
 Bytes = NDArray[np.uint8]
@@ -157,7 +157,7 @@ def fetch(
             raise InputError(f"mirror {shown(mirror)}: give an address that begins with https://")
     if report is not None:
         function("report", report)
-    base = cache_folder() if folder is None else path_of("folder", folder)
+    base = cache_folder() if folder is None else place_of("folder", folder)
     target = base / source.name
     with _writing(base):
         base.mkdir(parents=True, exist_ok=True)
