@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from metareplay._core.checks import described, mapping, path_of, shown, text, whole_numbers
+from metareplay._core.checks import described, mapping, place_of, shown, text, whole_numbers
 from metareplay._core.files import write_atomically
 from metareplay._core.palette import LEARNER_COLOURS, OTHERS, colour_of
 from metareplay.errors import InputError, MetareplayError, PicturesMissingError
@@ -295,7 +295,7 @@ def save_figure(figure: Any, path: Path) -> None:
         figure: The figure.
         path: The picture to write; its ending says in which format.
     """
-    path, known = path_of("path", path), sorted(figure.canvas.get_supported_filetypes())
+    path, known = place_of("path", path), sorted(figure.canvas.get_supported_filetypes())
     ending = path.suffix.removeprefix(".").lower()
     if ending not in known:
         raise InputError(f"path={shown(str(path))}: its ending says the format; use one of {', '.join(known)}")

@@ -170,8 +170,14 @@ def path_of(name: str, value: object) -> Path:
         raise InputError(f"{name} is {described(value)}: use a path") from error
     if not str(path).isprintable():
         raise InputError(f"{name}={shown(str(path))}: use a path without line breaks and control characters")
+    return path
+
+
+def place_of(name: str, value: object) -> Path:
+    """Return a path like `path_of`, or raise InputError if no file system takes its names."""
+    path = path_of(name, value)
     if max((len(os.fsencode(part)) for part in path.parts), default=0) > LONGEST_NAME:
-        raise InputError(f"{name}={shown(str(path))}: a name has at most {LONGEST_NAME} bytes; use a shorter one")
+        raise InputError(f"{name}={shown(str(path))}: File name too long; use at most {LONGEST_NAME} bytes")
     return path
 
 

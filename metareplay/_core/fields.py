@@ -18,7 +18,8 @@ def check_fields(made: Any) -> None:
     Args:
         made: The object, in its `__post_init__`.
     """
-    for name, kind in _types(type(made)).items():
+    of_class: Any = type(made)
+    for name, kind in _types(of_class).items():
         if name != "engine":
             object.__setattr__(made, name, _fitting(name, kind, getattr(made, name)))
 

@@ -8,7 +8,7 @@ import typer
 
 from metareplay._version import __version__
 from metareplay.cli.bench import bench
-from metareplay.cli.console import fail, fail_on_disk, remark, shown
+from metareplay.cli.console import fail, fail_on_disk, open_streams, remark, shown
 from metareplay.cli.data import data_app
 from metareplay.cli.demo import demo
 from metareplay.cli.lm import lm
@@ -67,6 +67,7 @@ def make_app(words: list[str]) -> typer.Typer:
 
 def main() -> None:
     """Run the command line; every error is one line on standard error, with exit code 2."""
+    open_streams()
     torch.set_num_threads(1)  # the paper's networks are small, and numbers must not depend on the number of cores
     words = sys.argv[1:]
     try:

@@ -16,6 +16,20 @@ shown = Console(emoji=False)  # results
 aside = Console(stderr=True, emoji=False)  # progress and remarks
 
 
+def open_streams() -> None:
+    """Let nothing be read and let output disappear where the shell has closed a stream, as `>&-` does.
+
+    Otherwise Python has no stream there, and the next file that is opened takes its number.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 (open as long as the process)
+
+
 def remark(text: str) -> None:
     """Print a remark on standard error, without any formatting."""
     aside.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from metareplay._core.checks import path_of, text
+from metareplay._core.checks import place_of, text
 from metareplay.data.characters import PACKED, SIDE, Characters
 from metareplay.data.dataset_files import Bytes, disk
 from metareplay.errors import DataError
@@ -37,7 +37,7 @@ def read_characters(*paths: str | Path, name: str = "characters") -> Characters:
     """
     parts = []
     text("name", name)
-    for path in (path_of("path", one) for one in paths):
+    for path in (place_of("path", one) for one in paths):
         if path.is_dir():
             parts.append(_decoded(_files(path), str(path)))
             continue

@@ -17,7 +17,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from metareplay._core.checks import answer, function, path_of, several, shown
+from metareplay._core.checks import answer, function, place_of, several, shown
 from metareplay.data.dataset_files import LARGEST, cache_folder, disk, intact, unpacked
 from metareplay.data.sources import Source, find_source
 from metareplay.errors import DataError, InputError
@@ -60,7 +60,7 @@ def fetch(
             raise InputError(f"mirror {shown(mirror)}: give an address that begins with https://")
     if report is not None:
         function("report", report)
-    base = cache_folder() if folder is None else path_of("folder", folder)
+    base = cache_folder() if folder is None else place_of("folder", folder)
     target = base / source.name
     with _writing(base):
         base.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from metareplay._core.checks import path_of
+from metareplay._core.checks import place_of
 from metareplay._core.rows import Rows
 from metareplay._core.seal import is_intact
 from metareplay.errors import MetareplayError
@@ -52,7 +52,7 @@ def records(place: str | Path) -> Rows:
     Returns:
         The table, in the order of the files' names.
     """
-    path = path_of("place", place)
+    path = place_of("place", place)
     files = _files(path)
     with _without_collecting_garbage():
         rows = _rows(files)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, final
 
-from metareplay._core.checks import instance, path_of, several, shown
+from metareplay._core.checks import instance, place_of, several, shown
 from metareplay._core.files import names_in, write_atomically
 from metareplay._core.seal import opened_json, sealed_json
 from metareplay.errors import InputError, MetareplayError
@@ -33,7 +33,7 @@ class Records(Generic[AnyRecord]):
     """
 
     def __init__(self, folder: Path, kind: type[AnyRecord]) -> None:
-        self._kind, folder = _record_class(kind), path_of("folder", folder)
+        self._kind, folder = _record_class(kind), place_of("folder", folder)
         self._known: dict[str, AnyRecord] = {}
         names = sorted(name for name in names_in(folder) if not name.startswith("."))
         self._files = {
@@ -142,7 +142,7 @@ def pack(records: Iterable[BaseRecord], path: Path) -> None:
     for record in (records := several("records", records, "a list of records")):
         instance("records", record, BaseRecord, "a list of records")
     lines = {record.name: sealed_json(record.to_json(compact=True)) for record in records}
-    with write_atomically(path_of("path", path)) as file:
+    with write_atomically(place_of("path", path)) as file:
         file.writelines(lines[name] + b"\n" for name in sorted(lines))
 
 
@@ -154,5 +154,5 @@ def unpack(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
         kind: The class of the records.
     """
     kind = _record_class(kind)
-    found = (line.record(kind) for line in _lines(path_of("path", path)))
+    found = (line.record(kind) for line in _lines(place_of("path", path)))
     return [record for record in found if record is not None]

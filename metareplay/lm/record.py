@@ -6,7 +6,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from metareplay._core.checks import path_of
+from metareplay._core.checks import place_of
 from metareplay._core.files import names_in, write_atomically
 from metareplay._core.seal import opened_json, sealed_json
 from metareplay.errors import DataError
@@ -113,7 +113,7 @@ def read_records(folder: Path) -> list[LmRecord]:
     Args:
         folder: Where `train` has put them.
     """
-    folder = path_of("folder", folder)
+    folder = place_of("folder", folder)
     names = sorted(name for name in names_in(folder) if name.endswith(".json") and not name.startswith("."))
     found = [LmRecord.load(folder / name) for name in names]
     if not found:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metareplay._core.checks import check_count, check_room, instance, path_of, several, shown, text, whole
+from metareplay._core.checks import check_count, check_room, instance, place_of, several, shown, text, whole
 from metareplay._core.draws import Draws
 from metareplay.errors import DataError, InputError
 
@@ -95,7 +95,7 @@ def read_languages(folders: Sequence[str | Path], length: int = 513) -> list[Lan
     check_count("length", length, "a row has one byte at least")
     found = []
     for folder in several("folders", folders, "a list of folders"):
-        place = path_of("folder", folder)
+        place = place_of("folder", folder)
         files = sorted(file for file in place.rglob("*") if file.is_file() and not file.is_symlink())
         if not files:
             raise DataError(f"there are no files in {place}: give folders with text, one for each language")

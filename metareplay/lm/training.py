@@ -21,7 +21,7 @@ from metareplay._core.checks import (
     flag,
     function,
     instance,
-    path_of,
+    place_of,
     real,
     several,
     shown,
@@ -129,7 +129,7 @@ def train(
         raise InputError("languages=[]: use at least one language")
     for name, value in (("report", report), ("stop", stop)):
         function(name, value)
-    folder, device = path_of("folder", folder), checked_device(device)
+    folder, device = place_of("folder", folder), checked_device(device)
     seconds = real("save_seconds", save_seconds)
     has_alignment = flag("alignment", alignment) and arm.share > 0
     plain = {**asdict(settings), "arm": asdict(arm), "texts": {one.name: one.fingerprint() for one in languages}}

@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from metareplay._core.checks import path_of, several, text
+from metareplay._core.checks import place_of, several, text
 from metareplay._core.files import write_text
 from metareplay._version import __version__
 from metareplay.errors import MetareplayError, PicturesMissingError
@@ -46,7 +46,7 @@ def report(places: str | Path | Sequence[str | Path], out: str | Path, *, title:
     some = (
         [places] if isinstance(places, str | Path) else several("places", places, "a folder, a file, or a list of them")
     )
-    wanted, path = [path_of("places", one) for one in some], path_of("out", out)
+    wanted, path = [place_of("places", one) for one in some], place_of("out", out)
     if title is not None:
         text("title", title)
     write_report(found_in(wanted), path, title or f"Report on {names_of(wanted)}")

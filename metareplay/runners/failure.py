@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, final, get_args
 
 import torch
 
-from metareplay._core.checks import instance, path_of, several
+from metareplay._core.checks import instance, place_of, several
 from metareplay._core.files import names_in, remove, write_atomically
 from metareplay._core.seal import opened_json, sealed_json
 from metareplay.errors import MetareplayError, NonFiniteError
@@ -191,7 +191,7 @@ def forget_failures(experiments: Iterable[AnyExperiment], folder: str | Path) ->
     Returns:
         How many there were.
     """
-    there = path_of("folder", folder)
+    there = place_of("folder", folder)
     experiments = several("experiments", experiments, "a list of experiments")
     for one in experiments:
         instance("experiments", one, BaseExperiment, "a list of experiments")

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from metareplay._core.checks import flag, instance, path_of, several, shown
+from metareplay._core.checks import flag, instance, place_of, several, shown
 from metareplay._core.files import exists, remove
 from metareplay.engines.cuda.engine import CudaEngine
 from metareplay.engines.cuda.formation import Formation
@@ -185,7 +185,7 @@ def carry_out(
         shown_in: Where the run shows how it is going, for `metareplay watch`; None for the folder of its record.
     """
     instance("experiment", experiment, BaseExperiment, "an Experiment")
-    folder, fresh = path_of("folder", folder), flag("fresh", fresh)
+    folder, fresh = place_of("folder", folder), flag("fresh", fresh)
     if stop is not None:
         instance("stop", stop, Event, "a threading.Event, or None")
     path = checkpoint_path(folder, experiment.key)

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import final
 
-from metareplay._core.checks import path_of, shown
+from metareplay._core.checks import place_of, shown
 from metareplay._core.rows import Rows
 from metareplay.errors import InputError, MetareplayError
 from metareplay.experiments.base import BaseRecord
@@ -153,7 +153,7 @@ class Sweep:
         """
         from metareplay.sweeps.pictures import plot_sweep  # which needs matplotlib
 
-        plot_sweep(self, path_of("path", path))
+        plot_sweep(self, place_of("path", path))
 
     def __repr__(self) -> str:
         """Say what was tried and what was chosen."""

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, final, get_args
 
 from numpy.typing import NDArray
 
-from metareplay._core.checks import choice, flag, instance, path_of, several, shown, whole
+from metareplay._core.checks import choice, flag, instance, place_of, several, shown, whole
 from metareplay.errors import InputError
 from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.own_experiment import Build
@@ -67,7 +67,7 @@ def sweep(
     """
     subject, some = subject_of(what), grid if isinstance(grid, Grid) else Grid(grid)
     numbers, measure = _seeds(seeds), _measure(subject, select)
-    path, retry_failed = path_of("folder", folder), flag("retry_failed", retry_failed)
+    path, retry_failed = place_of("folder", folder), flag("retry_failed", retry_failed)
     chosen = Threads() if runner is None else instance("runner", runner, Runner, "a runner, such as Threads(), or None")
     instance("watcher", watcher, Watcher, "a Watcher")
     share = held_out if measure == "va" else 0.0

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -219,6 +220,12 @@ def test_output_that_cannot_be_written_is_an_error_of_one_line() -> None:
     assert found.stderr == (
         "metareplay: cannot use standard output: No space left on device; free some space or choose another place\n"
     )
+
+
+def test_a_closed_standard_output_is_no_error(tmp_path: Path) -> None:
+    command = f"exec {shlex.quote(sys.executable)} -m metareplay version >&- 2>{shlex.quote(str(tmp_path / 'err'))}"
+    found = subprocess.run(["sh", "-c", command], check=False)
+    assert (found.returncode, (tmp_path / "err").read_text()) == (0, "")
 
 
 def test_ctrl_c_while_torch_is_imported_shows_no_traceback(tmp_path: Path) -> None:
