@@ -65,7 +65,7 @@ def take_live_page(page: Page, folder: Path) -> None:
             page.set_viewport_size({"width": 1280, "height": 900})
             page.goto(server.stdout.readline().strip())
             expect(page.locator("#counts")).to_contain_text("1 running, 1 waiting, 3 done")
-            page.wait_for_function("document.querySelector('#bar').value > 0.65")
+            page.wait_for_function("() => document.querySelector('#bar').value > 0.65")
             page.screenshot(path=PICTURES / "watch.png", full_page=True)
         finally:
             run.kill()

@@ -116,7 +116,9 @@ def test_our_results(page: Page, ours: Path, axe: Check, fits: Check) -> None:
 def test_every_setting_can_be_opened(page: Page, ours: Path) -> None:
     opened(page, ours)
     page.evaluate("document.querySelectorAll('details.detail').forEach((one) => { one.open = true; })")
-    page.wait_for_function("[...document.querySelectorAll('details.detail')].every((one) => one.children.length > 1)")
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('details.detail')].every((one) => one.children.length > 1)"
+    )
     assert page.locator("details.detail figure").count() > 300
 
 
