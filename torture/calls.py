@@ -390,7 +390,7 @@ def _streams(_folder: Path) -> dict[str, Call]:
 def _data(folder: Path) -> dict[str, Call]:
     made = _characters()
     names = [one.name for one in fields(Characters) if one.init]
-    bits = {"images105": made.drawings.reshape(16, -1), "character_alphabet": made.alphabet}
+    bits: dict[str, Any] = {"images105": made.drawings.reshape(16, -1), "character_alphabet": made.alphabet}
     np.savez(folder / "characters.npz", alphabet_names=["one", "two"], character_names=list("abcd"), **bits)
     (folder / "small").mkdir()
     for name, array in zip(("xs", "ys", "test_xs", "test_ys"), _arrays(images()), strict=True):

@@ -42,8 +42,8 @@ class Fuzz(Torture):
         for name in left_out(calls):
             yield Try(name, "a public name that torture/calls.py does not call")
         for name, call in calls.items():
-            wrong = _made(call)
-            yield Try(f"{name} with arguments that are right", f"refused: {wrong}" if wrong else None)
+            refused = _made(call)
+            yield Try(f"{name} with arguments that are right", f"refused: {refused}" if refused else None)
         names = list(calls)
         for number in range(count):
             name = names[number % len(names)]

@@ -85,7 +85,7 @@ def reservoirs(folder: Path) -> Iterator[Written]:
     names = [path.name for path in sorted(place.iterdir()) if path.is_file() and path.stat().st_size]
     content, before = {name: (place / name).read_bytes() for name in names}, _rows(place, folder / "copy")
     for name in names:
-        yield place / name, lambda name=name: _same_rows(place, name, content[name], folder / "copy", before)
+        yield place / name, partial(_same_rows, place, name, content[name], folder / "copy", before)
 
 
 def _same_rows(place: Path, name: str, content: bytes, copy: Path, before: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import hashlib
 import io
 import logging
 from pathlib import Path
-from typing import Any, BinaryIO, Final, final
+from typing import IO, Any, BinaryIO, Final, cast, final
 
 import torch
 
@@ -51,7 +51,7 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
     with write_atomically(path) as file:
         file.write(START + b"0" * 64 + b"\n")
         writer = _HashingWriter(file)
-        torch.save(state, writer)
+        torch.save(state, cast(IO[bytes], writer))  # which calls write and flush only
         file.seek(0)
         file.write(START + writer.hash.hexdigest().encode() + b"\n")
 

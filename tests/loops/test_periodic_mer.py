@@ -195,7 +195,7 @@ def test_classes_and_names_of_batches_stay_as_they_are() -> None:
     for batch in given:
         mer = mr.PeriodicMER(nn.Linear(2, 2), memory=mr.Reservoir(9), share=0.5)
         mer.mix(batch)
-        mixed = mer.mix(batch)
+        mixed: Any = mer.mix(batch)
         wanted: Any = dict if isinstance(batch, MappingProxyType) else type(batch)
         assert type(mixed) is wanted
         assert len(batch[0] if isinstance(batch, Pair) else next(iter(batch.values()))) == 4
