@@ -38,12 +38,12 @@ def take_report(page: Page, folder: Path) -> None:
     page.set_viewport_size({"width": 1280, "height": 900})
     page.goto(mr.report(ROOT / "results", folder / "report.html").as_uri())
     details = page.locator("details.detail", has_text=SETTING).first
-    details.locator("summary").click()
+    details.locator("> summary").click()
     for figure in details.locator("figure").all():
         figure.scroll_into_view_if_needed()
         expect(figure).to_have_attribute("data-drawn", "yes")
     details.evaluate("one => one.scrollIntoView()")
-    details.locator("summary").evaluate("one => one.blur()")
+    details.locator("> summary").evaluate("one => one.blur()")
     place, end = details.bounding_box(), details.locator("pre").bounding_box()
     assert place is not None
     assert end is not None
