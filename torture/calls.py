@@ -36,7 +36,7 @@ MADE_FOR_USERS: Final = {  # results, and news of how work is going: metareplay 
 FOR_EXTENDING: Final = {  # what learners, memories and engines hand to each other, and base classes
     *("Plan", "Rates", "Sampler", "Table", "Columns", "engines.Outcome", "engines.QuadraticPenalty", "Supervised"),
     *("TableLearner", "ReplayLearner", "Learner", "QLearner", "memories.TensorStorage", "OwnStream"),
-    *("runners.Watcher", "sweeps.SweepWatcher", "experiments.Alignment", "experiments.PrequentialExperiment"),
+    *("experiments.Alignment", "experiments.PrequentialExperiment"),
 }
 
 
