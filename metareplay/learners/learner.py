@@ -8,6 +8,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor, nn
 
+from metareplay._core.checks import flag, shown, text
 from metareplay._core.columns import Columns
 from metareplay._core.interrupts import HeldBack
 from metareplay._core.plain_labels import read, written
@@ -63,8 +64,10 @@ class Learner(TableLearner):
             raise InputError("classes: regression has no labels; leave classes out, or regression=True")
         if labels is not None and isinstance(self.model, TaskModule):
             raise InputError("classes: this model has classes of its own for each task, numbered from 0; leave it out")
-        if self.head is not None and self.classes != "grow":
-            raise InputError(f"head={self.head!r}: only a head that grows needs a name; set classes='grow', too")
+        if self.head is not None:
+            text("head", self.head)
+        if self.head is not None and (labels is None or not labels.grows):
+            raise InputError(f"head={shown(self.head)}: only a head that grows needs a name; set classes='grow', too")
         if labels is not None and not labels.grows:
             self.classes = labels.known
         super().__post_init__()
@@ -109,7 +112,7 @@ class Learner(TableLearner):
             None, or what `predict` gave for the example before it was learned; None if no label was known yet.
         """
         number = y if self._labels is None else self._labels.number(y)
-        known = predict and self.labels != ()
+        known = predict is not False and flag("predict", predict) and self.labels != ()
         task_of_model = task if isinstance(self.model, TaskModule) else None
         before = self.predict(self._checks.single(x), task_of_model)[0] if known else None
         if not self._one_by_one.learn(self, x, number, task):

@@ -255,7 +255,10 @@ class Predictor:
         if self._labels is not None:
             if not self._labels:
                 return 0.0
-            right = self._of_known(outputs).argmax(dim=-1).cpu() == self._labels.look_up(ys)
+            wanted = self._labels.look_up(ys)
+            if len(wanted) != len(outputs):
+                raise InputError(f"ys has {len(wanted)} labels for {len(outputs)} examples: give one for each")
+            right = self._of_known(outputs).argmax(dim=-1).cpu() == wanted
             return 100 * right.double().mean().item()
         tasks = self._checks.tasks(task, len(outputs), needed=False)
         right = decide(outputs).cpu() == self._checks.targets(ys, tasks, outputs.shape[1:]).cpu()

@@ -20,7 +20,8 @@ def test_defaults(maker: Any, regression: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("maker", "message"), [(3, "maker=3: use a function"), (lambda *_: nn.Linear(2, 2), "maker returned Linear")]
+    ("maker", "message"),
+    [(3, "maker=3: use a function"), (lambda *_: nn.Linear(2, 2), "maker returned a Linear: it must return a learner")],
 )
 def test_what_does_not_make_a_learner_is_refused(maker: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):

@@ -136,8 +136,8 @@ def test_trouble_is_one_line_and_everything_is_closed(make: Any, message: str, m
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tasks": []}, r"tasks=\[\]: give one function for each task that makes its environment"),
-        ({"tasks": [Walk()]}, "give one function for each task that makes its environment"),
+        ({"tasks": []}, r"tasks=\[\]: use a list with one function for each task, which makes its environment"),
+        ({"tasks": [Walk()]}, "use a list with one function for each task, which makes its environment"),
         ({"episodes": 0}, "episodes=0"),
         ({"cap": 0}, "cap=0"),
         ({"every": 0.5}, "every=0.5"),
