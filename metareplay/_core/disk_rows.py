@@ -384,7 +384,6 @@ class DiskRows:
     def _write_document(
         self, count: int | None = None, state: dict[str, Any] | None = None, returning: int | None = None
     ) -> None:
-        oldest = self._oldest()
         document = {
             "format": FORMAT,
             "metareplay": __version__,
