@@ -82,6 +82,12 @@ class DiskRows:
         self._committed: int = begun["count"]
         self._marks: list[tuple[int, int, dict[str, Any]]] = [(s, c, dict(v)) for s, c, v in begun["marks"]]
         self._log = UndoLog(folder, form.size, begun["segment"], begun["entries"])
+        if self._log.entries < begun["entries"] <= 2 * capacity:  # a longer one may have been compacted
+            raise CheckpointError(
+                f"undo-{self._log.segment}.bin in {folder} is damaged: restore the folder from a copy, or delete it "
+                f"and start again"
+            )
+        self._complete: dict[int, int] = dict(begun.get("complete", []))  # entries of segments before the current one
         self._waiting: list[_Change] = []  # the writer has not taken these yet
         self._writing: list[_Change] = []  # the writer is at work on these
         self._logged = False  # whether what they overwrite is in the log
@@ -212,7 +218,13 @@ class DiskRows:
         """Commit, and return a number by which one can go back to the rows and the state as they are now."""
         self.flush()
         with HeldBack(), self._changed, self._told():
+<<<<<<< HEAD
             number, before = self._log.segment + 1, self._marks
+=======
+            number = self._log.segment + 1
+            self._marks = [*self._marks, (number, self.count, self.state)][-MARKS:]
+            self._complete[self._log.segment] = self._log.entries
+>>>>>>> safe
             self._log.begin(number)
             self._marks = [*before, (number, self.count, self.state)][-MARKS:]
             try:
@@ -355,6 +367,7 @@ class DiskRows:
 
     def _go_back(self, mark: int) -> None:
         """Undo everything since a mark; if this is interrupted, opening the folder goes on with it."""
+        self._check_log(mark)
         self._write_document(returning=mark)
         undone = range(self._log.newest(), mark - 1, -1)
         for segment in undone:
@@ -362,13 +375,28 @@ class DiskRows:
         [(_, count, state)] = [one for one in self._marks if one[0] == mark]
         self.count, self._committed, self.state = count, count, dict(state)
         self._marks = [one for one in self._marks if one[0] <= mark]
+<<<<<<< HEAD
         self._log.begin(
             undone[0] + 1
         )  # a number that no checkpoint knows: later marks must not be taken for earlier ones
+=======
+        self._complete = {segment: entries for segment, entries in self._complete.items() if segment < mark}
+        self._log.segment, self._log.entries = mark, 0
+>>>>>>> safe
         self._write_document()
         self._log.keep_only(self._oldest())
         for segment in undone:
             self._log.remove(segment)
+
+    def _check_log(self, mark: int) -> None:
+        """Raise CheckpointError if something is missing of what is needed in order to go back to a mark."""
+        known = self._complete | {self._log.segment: self._log.entries}
+        for segment in range(mark, self._log.segment + 1):
+            if not self._log.is_whole(segment, known.get(segment)):
+                raise CheckpointError(
+                    f"undo-{segment}.bin in {self.folder} is damaged, so that mark {mark} cannot be returned to: "
+                    f"restore the folder from a copy, or go on from a later mark"
+                )
 
     def _undo(self, segment: int, start: int) -> None:
         """Write back what the entries of a segment from `start` on say."""
@@ -391,6 +419,9 @@ class DiskRows:
             "segment": self._log.segment,
             "entries": self._log.entries,
             "marks": self._marks,
+            "complete": [
+                [segment, entries] for segment, entries in self._complete.items() if segment >= self._oldest()
+            ],
             "returning": returning,
         }
         with write_atomically(self.folder / DOCUMENT) as file:

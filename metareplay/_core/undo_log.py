@@ -72,13 +72,31 @@ class UndoLog:
             start: The first entry.
             end: The entry after the last one; entries from the first torn one on are left out.
         """
-        with self._path(segment).open("rb") as file:
-            file.seek(start * self._form.size)
-            raw = np.frombuffer(file.read((end - start) * self._form.size), np.uint8).reshape(-1, self._form.size)
+        raw = self._raw(segment, start, end)
         right = self._form.intact(raw, start + np.arange(len(raw)))
         raw = raw if right.all() else raw[: int(np.argmin(right))]
         rows, first = np.unique(self._form.numbers(raw), return_index=True)
         return rows, self._form.columns(raw[first])["record"].numpy()
+
+    def is_whole(self, segment: int, entries: int | None) -> bool:
+        """Return whether the entries of a segment are all there and intact.
+
+        Args:
+            segment: The segment.
+            entries: How many it must have, at least; None for as many as its file has room for.
+        """
+        there = self._count(segment)
+        wanted = there if entries is None else entries
+        pieces = [(start, min(start + ENTRIES, wanted)) for start in range(0, wanted, ENTRIES)]
+        return wanted <= there and all(
+            bool(self._form.intact(self._raw(segment, start, end), np.arange(start, end)).all())
+            for start, end in pieces
+        )
+
+    def _raw(self, segment: int, start: int, end: int) -> Records:
+        with self._path(segment).open("rb") as file:
+            file.seek(start * self._form.size)
+            return np.frombuffer(file.read((end - start) * self._form.size), np.uint8).reshape(-1, self._form.size)
 
     def compact(self, rows: int) -> None:
         """Keep only the first entry of each row in the current segment: that is how the row was when it began.

@@ -169,16 +169,16 @@ SEARCHED: dict[str, dict[str, dict[int, Options]]] = {
     "er-tasks-ring": {
         ROTATIONS: {
             5120: {"lr": 0.01, "k": 26},
-            500: {"lr": 0.03, "k": 51},
+            500: {"lr": 0.03, "k": 11},
             200: {"lr": 0.03, "k": 6},
         },
         PERMUTATIONS: {
-            5120: {"lr": 0.01, "k": 26},
-            500: {"lr": 0.01, "k": 11},
-            200: {"lr": 0.03, "k": 101},
+            5120: {"lr": 0.03, "k": 101},
+            500: {"lr": 0.01, "k": 6},
+            200: {"lr": 0.01, "k": 101},
         },
         MANY: {
-            5120: {"lr": 0.003, "k": 6},
+            5120: {"lr": 0.01, "k": 26},
             500: {"lr": 0.01, "k": 6},
         },
     },
@@ -190,8 +190,8 @@ SEARCHED: dict[str, dict[str, dict[int, Options]]] = {
         },
         PERMUTATIONS: {
             5120: LARGE_RESERVOIR,
-            500: {"lr": 0.01, "strength": 0.5},
-            200: {"lr": 0.01, "strength": 0.5},
+            500: {"lr": 0.01, "strength": 1.0},
+            200: {"lr": 0.01, "strength": 0.0},
         },
         MANY: {
             5120: LARGE_RESERVOIR,

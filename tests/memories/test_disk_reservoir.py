@@ -342,6 +342,39 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         mr.DiskReservoir(tmp_path)
 
 
+@pytest.mark.parametrize("damage", ["a wrong bit", "cut short", "missing"])
+def test_a_mark_whose_undo_log_is_damaged_cannot_be_returned_to(damage: str, tmp_path: Path) -> None:
+    with mr.DiskReservoir(tmp_path, 6) as memory:
+        for start in range(0, 24, 4):
+            memory.offer({"x": numbered(start, 4)})
+            memory.mark()
+        first, last = memory.marks
+        held = memory.held()["x"].tolist()
+    path = tmp_path / f"undo-{first}.bin"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content) if damage == "a wrong bit" else path.read_bytes()[:-1])
+    if damage == "missing":
+        path.unlink()
+    with mr.DiskReservoir(tmp_path) as memory:
+        with pytest.raises(mr.CheckpointError, match=f"undo-{first}.bin in .* is damaged, so that mark {first} cannot"):
+            memory.return_to(first)
+        assert memory.held()["x"].tolist() == held  # nothing has changed
+        memory.return_to(last)
+        assert memory.held()["x"].tolist() == held
+
+
+def test_a_log_that_ends_too_early_is_refused(tmp_path: Path) -> None:
+    with mr.DiskReservoir(tmp_path, 6) as memory:
+        memory.offer({"x": numbered(0, 6)})
+        memory.mark()
+        memory.offer({"x": numbered(6, 12)})
+    path = tmp_path / "undo-1.bin"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(mr.CheckpointError, match=r"undo-1\.bin in .* is damaged: restore the folder"):
+        mr.DiskReservoir(tmp_path)
+
+
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, room = os.pwrite, [10**9]
 
