@@ -218,13 +218,8 @@ class DiskRows:
         """Commit, and return a number by which one can go back to the rows and the state as they are now."""
         self.flush()
         with HeldBack(), self._changed, self._told():
-<<<<<<< HEAD
             number, before = self._log.segment + 1, self._marks
-=======
-            number = self._log.segment + 1
-            self._marks = [*self._marks, (number, self.count, self.state)][-MARKS:]
             self._complete[self._log.segment] = self._log.entries
->>>>>>> safe
             self._log.begin(number)
             self._marks = [*before, (number, self.count, self.state)][-MARKS:]
             try:
@@ -375,14 +370,8 @@ class DiskRows:
         [(_, count, state)] = [one for one in self._marks if one[0] == mark]
         self.count, self._committed, self.state = count, count, dict(state)
         self._marks = [one for one in self._marks if one[0] <= mark]
-<<<<<<< HEAD
-        self._log.begin(
-            undone[0] + 1
-        )  # a number that no checkpoint knows: later marks must not be taken for earlier ones
-=======
         self._complete = {segment: entries for segment, entries in self._complete.items() if segment < mark}
-        self._log.segment, self._log.entries = mark, 0
->>>>>>> safe
+        self._log.begin(undone[0] + 1)  # a number that no checkpoint knows: no later mark is taken for an earlier one
         self._write_document()
         self._log.keep_only(self._oldest())
         for segment in undone:
