@@ -179,7 +179,7 @@ SEARCHED: dict[str, dict[str, dict[int, Options]]] = {
         },
         MANY: {
             5120: {"lr": 0.01, "k": 26},
-            500: {"lr": 0.01, "k": 6},
+            500: {"lr": 0.003, "k": 6},
         },
     },
     "gem-reservoir": {
