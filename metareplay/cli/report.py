@@ -25,4 +25,5 @@ def report(
         remark(f"{one.place} is left out: {one.reason}")
     if len(found.broken) > 10:
         remark(f"{len(found.broken) - 10} more records are left out; the report names them")
-    remark(f"report: {out} ({found.runs} runs, {len(found.failures)} failures, {out.stat().st_size / 1e6:.1f} MB)")
+    counts = f"{found.runs} runs, {len(found.sweeps)} sweeps, {len(found.failures)} failures"
+    remark(f"report: {out} ({counts}, {out.stat().st_size / 1e6:.1f} MB)")

@@ -121,6 +121,7 @@ def test_a_sweep_is_ranked(tmp_path: Path) -> None:
     assert [row[1] for row in details["table"]["rows"]] == [["0.1", 0.1], ["0.3", 0.3]]
     assert details["charts"][0]["rows"] == [[0.1, 81], [0.3, None]]
     assert details["command"] == SWEEP["command"]
+    assert "<p>0 runs in 0 settings, 1 sweep.\n" in page.source
 
 
 def test_settings_are_compared_without_a_sweep(tmp_path: Path) -> None:
@@ -279,7 +280,7 @@ def test_the_command_writes_the_page(call: Call) -> None:
     answer = call("report", "runs", "--out", "page.html", "--title", "Mine & yours")
     assert answer.code == 0
     assert "cut.json is left out: damaged: it is not a whole JSON document" in answer.err
-    assert "report: page.html (1 runs, 0 failures" in answer.err
+    assert "report: page.html (1 runs, 0 sweeps, 0 failures" in answer.err
     assert "<title>Mine &amp; yours</title>" in Path("page.html").read_text()
 
 
