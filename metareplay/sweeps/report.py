@@ -119,7 +119,7 @@ class Report:
             folder: Where to write them.
         """
         with write_atomically(folder / "sweep.json") as file:
-            file.write(sealed_json(self.document(), indent=1) + b"\n")
+            file.write(sealed_json(self.document(), indent=1))
         write_text(folder / "sweep.md", self.markdown())
 
     def _published(self) -> tuple[int, Outcome] | None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress as RichProgress
 from small_runs import Answer, Call, instead_of_mnist
 
+from metareplay._core.seal import opened_json
 from metareplay.cli.lists import values_of
 from metareplay.cli.sweep_view import SweepView, sweep_view
 from metareplay.errors import InputError
@@ -38,7 +39,8 @@ def test_lists_make_a_grid_and_the_winner_s_command_runs_nothing_new(call: Call)
     assert "Chosen by validation accuracy: 10 %" in answer.out
     before = records()
     assert len(before) == 4 * 2 + 2
-    document = json.loads(Path("sweep/sweep.json").read_text())
+    document, is_sealed = opened_json(Path("sweep/sweep.json").read_bytes())
+    assert is_sealed
     assert document["command"] in answer.out
     assert list(document["grid"])[:3] == ["memory", "lr", "k"]  # in the order in which they were typed
     words = shlex.split(document["command"])
