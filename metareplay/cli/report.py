@@ -25,5 +25,5 @@ def report(
         remark(f"{one.place} is left out: {one.reason}")
     if len(found.broken) > 10:
         remark(f"{len(found.broken) - 10} more records are left out; the report names them")
-    counts = f"{found.runs} runs, {len(found.sweeps)} sweeps, {len(found.failures)} failures"
+    counts = f"runs: {found.runs}, sweeps: {len(found.sweeps)}, failures: {len(found.failures)}"
     remark(f"report: {out} ({counts}, {out.stat().st_size / 1e6:.1f} MB)")

@@ -280,7 +280,7 @@ def test_the_command_writes_the_page(call: Call) -> None:
     answer = call("report", "runs", "--out", "page.html", "--title", "Mine & yours")
     assert answer.code == 0
     assert "cut.json is left out: damaged: it is not a whole JSON document" in answer.err
-    assert "report: page.html (1 runs, 0 sweeps, 0 failures" in answer.err
+    assert "report: page.html (runs: 1, sweeps: 0, failures: 0" in answer.err
     assert "<title>Mine &amp; yours</title>" in Path("page.html").read_text()
 
 
