@@ -123,7 +123,7 @@ def _single(game: str, observation: Observed, frames: int, seeds: int, tasks: Se
     """Return DQN on one task alone, for each task."""
     arms = {
         f"DQN, task {task} alone": _arm(
-            "DQN", game, observation, task=task, frames=frames, every=max(5000, frames // 10)
+            "DQN", game, observation, task=task, frames=frames, every=max(EVERY[observation], frames // 10)
         )
         for task in tasks
     }
@@ -173,7 +173,9 @@ def _all_figures() -> list[GameFigure]:
     found += [_first_task(observation) for observation in seen]
     for game in CAPS:
         found += [_single(game, "state", 25_000, 3, tasks), _single(game, "state", 150_000, 3, tasks)]
-        found += [_single(game, "state", 1_000_000, 1, tasks), _search(game, "state"), _search(game, "pixels")]
+        found += [_single(game, "state", 1_000_000, 1, tasks)]
+        found += [_single(game, "pixels", 25_000, 3, tasks), _single(game, "pixels", 150_000, 3, tasks)]
+        found += [_search(game, observation) for observation in seen]
     return found
 
 
