@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 import metareplay as mr
+from gpu_tests.room import all_but
 from metareplay.bench import fleet as bench_fleet
 from metareplay.experiments.experiment import Experiment
 from metareplay.experiments.loop import Run
@@ -139,7 +140,7 @@ def test_records_and_resuming() -> str:
 
 def test_too_many_runs_are_refused_with_the_number_that_fits() -> str:
     run = started(0)
-    held = torch.empty(int(0.97 * torch.cuda.mem_get_info()[0]), dtype=torch.uint8, device="cuda")
+    held = all_but(4 * 2**30)
     try:
         Fleet([run] * 50_000)
     except mr.InputError as error:

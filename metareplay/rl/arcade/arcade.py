@@ -161,6 +161,7 @@ class Arcade:
 
     def _look(self) -> None:
         """Choose the best action for what every agent sees now."""
+        self._frames.answer(self._best)
         self._frames.arrays["now"][:] = self._now
         self._frames.send()
         self._work("look")()
@@ -219,8 +220,9 @@ class Arcade:
         explored, rows = self._draw(frames)
         arrays, warmup = self._frames.arrays, self.agents[0].warmup
         for i in range(frames):
+            best = self._frames.answer(self._best)
+            actions = np.where(explored[:, i : i + 1] >= 0, explored[:, i : i + 1], best)
             arrays["rows"][:] = rows[:, i]
-            actions = np.where(explored[:, i : i + 1] >= 0, explored[:, i : i + 1], self._best.cpu().numpy())
             self._play_frame(actions)
             self._work("learn" if self.seen >= warmup else "store")()
             self.seen += 1

@@ -1,6 +1,6 @@
 """Everything that several agents have seen, on the GPU: every picture once, and transitions as numbers of pictures."""
 
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -98,6 +98,8 @@ class Screens:
 class Frames:
     """Hold a few frames of every agent on their way from the games to the GPU.
 
+    The GPU reads `arrays` some time after `send` has returned. Until `answer` has waited for it, they are read-only.
+
     Args:
         runs: How many agents there are.
         frames: How many frames.
@@ -105,6 +107,10 @@ class Frames:
         size: The height and width of a picture.
         rows: How many transitions each agent learns from in a frame.
         device: Where they go.
+
+    Attributes:
+        arrays: What will be sent, by name.
+        there: What has been sent, by name.
     """
 
     def __init__(
@@ -124,12 +130,27 @@ class Frames:
         pin = device.type == "cuda"
         self._here = {name: torch.zeros(size, dtype=kind, pin_memory=pin) for name, (size, kind) in shapes.items()}
         self.there = {name: value.to(device) for name, value in self._here.items()}
-        self.arrays: dict[str, NDArray[np.generic]] = {name: value.numpy() for name, value in self._here.items()}
+        self.arrays: dict[str, NDArray[np.generic]] = {name: value.numpy()[:] for name, value in self._here.items()}
 
     def send(self) -> None:
-        """Copy everything to the GPU; nothing here may change before the GPU has caught up."""
+        """Begin to copy everything to the GPU."""
         for name, value in self._here.items():
             self.there[name].copy_(value, non_blocking=True)
+        self._allow_changes(False)
+
+    def answer(self, found: Tensor) -> NDArray[Any]:
+        """Wait until the GPU has computed something from what was sent, and return it.
+
+        Args:
+            found: What was computed.
+        """
+        here: NDArray[Any] = found.cpu().numpy()
+        self._allow_changes(True)
+        return here
+
+    def _allow_changes(self, allowed: bool) -> None:
+        for array in self.arrays.values():
+            array.flags.writeable = allowed
 
     def store(self, screens: Screens) -> None:
         """Keep the frames that were sent.
