@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 
 from metareplay._core.files import write_text
 from metareplay._core.text import spread
@@ -14,6 +14,8 @@ from metareplay.paper.games import SEARCH, GameFigure, game_figures
 from metareplay.plots import plot_scores
 from metareplay.rl.game_experiment import GameExperiment
 from metareplay.rl.game_record import GameRecord
+
+MENDED: Final = "2026-11-18T05:33"  # agents side by side that ran earlier may have learned from a later frame's batch
 
 
 @final
@@ -77,13 +79,21 @@ class WantedGames:
             records: The records of `experiments`, in that order; None for a run that has not been done.
         """
         found, rest = [], iter(records)
-        note = "A miniature: not to be compared with anything." if self._frames else ""
         for figure in self._figures:
             each = len(self._of(figure)) // len(figure.arms)
             groups = {name: [next(rest) for _ in range(each)] for name in figure.arms}
             there = {name: [one for one in group if one is not None] for name, group in groups.items()}
-            found.append(GameResults(figure, {name: group for name, group in there.items() if group}, note))
+            kept = {name: group for name, group in there.items() if group}
+            found.append(GameResults(figure, kept, self._note(kept)))
         return found
+
+    def _note(self, groups: dict[str, list[GameRecord]]) -> str:
+        """Return what a reader has to know of some records."""
+        if self._frames:
+            return "A miniature: not to be compared with anything."
+        records = [record for group in groups.values() for record in group]
+        early = sum("side by side" in record.engine and record.date < MENDED for record in records)
+        return f"Provisional: {early} of {len(records)} runs are to be repeated (rl.md says why)." if early else ""
 
     def _of(self, figure: GameFigure) -> list[GameExperiment]:
         return figure.experiments(self._seeds, self._frames)

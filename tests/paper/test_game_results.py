@@ -104,6 +104,10 @@ def test_records_are_put_where_they_belong(tmp_path: Path) -> None:
     assert [one.seed for one in second.groups["DQN, task 6 alone"]] == [22, 23]
     assert len(first.records) + len(second.records) == 16
     assert "miniature" in first.note
-    assert WantedGames(["figure-catcher"], None, None).results([None] * 30)[0].note == ""
+    whole = WantedGames(["figure-catcher"], None, None)
+    assert whole.results([None] * 30)[0].note == ""
+    early = replace(record(ONE), engine="cuda, 2 side by side", date="2026-11-16T09:41:28+00:00")
+    some = [early, replace(early, date="2026-11-19T09:41:28+00:00"), replace(early, engine="cpu"), *[None] * 27]
+    assert whole.results(some)[0].note.startswith("Provisional: 1 of 3 runs")
     with pytest.raises(MetareplayError, match="--frames 0: play at least one frame per task"):
         WantedGames([], None, 0)
