@@ -1,6 +1,8 @@
 """PeriodicMER in Hugging Face's `transformers.Trainer`; `pip install 'metareplay[lm]'`."""
 
 from collections.abc import Callable
+from functools import wraps
+from os import PathLike
 from pathlib import Path
 from typing import Any, final
 
@@ -27,6 +29,7 @@ class MERCallback(TrainerCallback):  # type: ignore[misc]  # transformers need n
     def __init__(self, maker: Callable[[nn.Module], PeriodicMER]) -> None:
         self._maker = function("maker", maker)
         self._mer: PeriodicMER | None = None
+        self._checkpoint: Path | None = None
 
     @property
     def mer(self) -> PeriodicMER:
@@ -34,6 +37,14 @@ class MERCallback(TrainerCallback):  # type: ignore[misc]  # transformers need n
         if self._mer is None:
             raise InputError("training has not begun, so there is no PeriodicMER yet: call trainer.train() first")
         return self._mer
+
+    def go_on_from(self, checkpoint: object) -> None:
+        """Say from which checkpoint the Trainer will go on; without that, it is the one of its step in `output_dir`.
+
+        Args:
+            checkpoint: What `train` is given as `resume_from_checkpoint`: a folder, True, False or None.
+        """
+        self._checkpoint = Path(checkpoint) if isinstance(checkpoint, str | PathLike) else None
 
     def on_train_begin(self, args: Any, state: Any, _control: Any, model: Any = None, **_others: Any) -> None:
         """Make the PeriodicMER; when the Trainer goes on from a checkpoint, go on from it as well.
@@ -46,11 +57,9 @@ class MERCallback(TrainerCallback):  # type: ignore[misc]  # transformers need n
         if self._mer is None:
             self._mer = instance("what the maker returned", self._maker(model), PeriodicMER, "a PeriodicMER")
         if state.global_step and state.global_step != self._mer.steps:
-            path = _path(args, state)
+            path = (self._checkpoint or _folder(args, state)) / _name()
             if not path.exists():
-                raise CheckpointError(
-                    f"{path} is missing: go on from a checkpoint that was saved with this callback, in output_dir"
-                )
+                raise CheckpointError(f"{path} is missing: go on from a checkpoint that was saved with this callback")
             self._mer.load_state_dict(read_state(path))
 
     def on_step_end(self, _args: Any, _state: Any, _control: Any, **_others: Any) -> None:
@@ -64,7 +73,7 @@ class MERCallback(TrainerCallback):  # type: ignore[misc]  # transformers need n
             args: The Trainer's arguments.
             state: The Trainer's state.
         """
-        write_state(_path(args, state), self.mer.state_dict())
+        write_state(_folder(args, state) / _name(), self.mer.state_dict())
 
 
 def add_mer(trainer: Trainer, maker: Callable[[nn.Module], PeriodicMER]) -> MERCallback:
@@ -88,11 +97,23 @@ def add_mer(trainer: Trainer, maker: Callable[[nn.Module], PeriodicMER]) -> MERC
     def mixed(epoch_iterator: Any, *others: Any, **named: Any) -> Any:
         return plain(map(callback.mer.mix, epoch_iterator), *others, **named)
 
-    trainer.get_batch_samples = mixed
+    plain_train = trainer.train
+
+    @wraps(plain_train)
+    def train(resume_from_checkpoint: Any = None, *others: Any, **named: Any) -> Any:
+        callback.go_on_from(resume_from_checkpoint)
+        return plain_train(resume_from_checkpoint, *others, **named)
+
+    trainer.get_batch_samples, trainer.train = mixed, train
     trainer.add_callback(callback)
     return callback
 
 
-def _path(args: Any, state: Any) -> Path:
-    """Return where this rank keeps its state, in the Trainer's checkpoint of the present step."""
-    return Path(args.output_dir) / f"checkpoint-{state.global_step}" / f"metareplay-{rank_and_ranks()[0]:05d}.pt"
+def _folder(args: Any, state: Any) -> Path:
+    """Return the Trainer's checkpoint of the present step."""
+    return Path(args.output_dir) / f"checkpoint-{state.global_step}"
+
+
+def _name() -> str:
+    """Return the name of the file with this rank's state."""
+    return f"metareplay-{rank_and_ranks()[0]:05d}.pt"

@@ -85,14 +85,15 @@ def test_the_trainer_does_what_a_plain_loop_does(accumulation: int, tmp_path: Pa
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
 
-def test_the_trainer_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["b", "another"])
+def test_the_trainer_goes_on_from_a_checkpoint(folder: str, tmp_path: Path) -> None:
     unbroken, _ = trainer(tmp_path / "a", mr.DiskReservoir(tmp_path / "replay-a", 20))
     unbroken.train()
     memory = mr.DiskReservoir(tmp_path / "replay-b", 20)
     broken, _ = trainer(tmp_path / "b", memory, save_strategy="steps", save_steps=5, max_steps=7)
     broken.train()
     memory.close()
-    again, callback = trainer(tmp_path / "b", mr.DiskReservoir(tmp_path / "replay-b"))
+    again, callback = trainer(tmp_path / folder, mr.DiskReservoir(tmp_path / "replay-b"))
     again.train(resume_from_checkpoint=str(tmp_path / "b" / "checkpoint-5"))
     assert callback.mer.steps == 12
     assert all(map(torch.equal, weights(again.model), weights(unbroken.model)))
