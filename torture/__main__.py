@@ -8,6 +8,7 @@ python -m torture --jobs 8     in eight processes side by side
 """
 
 import argparse
+import importlib.util
 import sys
 import time
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from torture.trial import Torture
 
 OUT = Path(__file__).parent.parent / "results" / "torture.txt"
 KINDS: tuple[type[Torture], ...] = (Kills, Damage, Truncation, Interrupts, Fuzz, Disk, Crowd)
+CALLED = ("gymnasium", "matplotlib", "mlflow", "river", "sklearn", "tensorboard", "wandb")  # by wrong calls
 
 
 def main() -> int:
@@ -39,6 +41,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="decides everything that is drawn")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes share the tries of each kind")
     given = parser.parse_args()
+    kinds = [kind for kind in KINDS if any(word in kind.name for word in given.only)]
+    missing = [name for name in CALLED if not importlib.util.find_spec(name)]
+    if missing and Fuzz in kinds:
+        parser.error(f"not installed here: {', '.join(missing)}; make test installs everything, or choose by --only")
     prepare()
     size = "many" if given.long else "few" if given.short else "some"
     day, jobs = datetime.now(UTC).date(), f", {given.jobs} jobs" if given.jobs > 1 else ""
@@ -46,14 +52,13 @@ def main() -> int:
     lines.append(f"{'what was tried':20} {'tries':>9} {'failures':>9} {'seconds':>9}")
     print("\n".join(lines), flush=True)
     failed = 0
-    for kind in KINDS:
-        if any(word in kind.name for word in given.only):
-            start = time.monotonic()
-            tries, failures = torture(kind, given.tries or getattr(kind, size), given.seed, given.jobs)
-            line = f"{kind.name:20} {tries:9,} {failures:9,} {time.monotonic() - start:9,.0f}"
-            failed += failures
-            lines.append(line)
-            print(line, flush=True)
+    for kind in kinds:
+        start = time.monotonic()
+        tries, failures = torture(kind, given.tries or getattr(kind, size), given.seed, given.jobs)
+        line = f"{kind.name:20} {tries:9,} {failures:9,} {time.monotonic() - start:9,.0f}"
+        failed += failures
+        lines.append(line)
+        print(line, flush=True)
     lines.append("no failures" if not failed else f"{failed} failures")
     print(lines[-1])
     if given.only == [""] and not (given.short or given.tries):
