@@ -1,5 +1,6 @@
 """Characters as arrays, and their images."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,15 @@ def test_pixels_of_another_shape_are_refused(pixels: Any) -> None:
         Characters.from_pixels("mine", pixels, [0, 0, 1], ("Greek", "Latin"), ("alpha", "beta", "a"))
 
 
+@pytest.mark.parametrize("name", [3, None, b"mine"])
+def test_names_that_are_no_text_are_refused(name: Any) -> None:
+    pixels = np.zeros((3, 2, 105, 105), bool)
+    with pytest.raises(InputError, match="name="):
+        Characters.from_pixels(name, pixels, [0, 0, 1], ["Greek", "Latin"], ["alpha", "beta", "a"])
+    with pytest.raises(InputError, match="name="):
+        dataclasses.replace(small_characters(), name=name)
+
+
 def test_pixels_come_back() -> None:
     pixels = rng.random((3, 2, 105, 105)) < 0.5
     made = Characters.from_pixels("mine", pixels, [0, 0, 1], ["Greek", "Latin"], ["alpha", "beta", "a"])
@@ -61,7 +71,7 @@ def test_pixels_come_back() -> None:
     assert repr(made) == "Characters(name='mine', alphabets=2, characters=3, drawings=2)"
 
 
-@pytest.mark.parametrize("resolution", [0, 106, -1, 28.0, "28", None])
+@pytest.mark.parametrize("resolution", [0, 106, -1, 28.0, "28", None, True])
 def test_resolutions_that_are_none_are_refused(resolution: Any) -> None:
     with pytest.raises(InputError, match=r"resolution=.*: use a whole number from 1 to 105"):
         small_characters().images(resolution)
