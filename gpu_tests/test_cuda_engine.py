@@ -209,6 +209,11 @@ def test_what_cannot_be_captured_falls_back_with_a_reason() -> str:
     assert counts.chosen_engine.name.startswith("torch (cuda could not capture: "), counts.chosen_engine.name
     assert torch.rand(3, device="cuda").isfinite().all()  # torch's generator is free
     assert torch.nn.functional.dropout(torch.ones(9, device="cuda")).isfinite().all()
+    before = torch.cuda.memory_reserved()
+    large = torch.empty(2**32, dtype=torch.uint8, device="cuda")
+    del large
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() <= before  # torch can free memory
     return "; ".join(reasons)
 
 

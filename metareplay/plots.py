@@ -92,7 +92,9 @@ def plot_scores(records: dict[str, list[GameRecord]], path: Path, title: str, ta
         title: Its title.
         tasks: The tasks to show, counted from 1; all of them if none is named.
     """
-    for name, of_agent in mapping("records", records).items():
+    if not mapping("records", records):
+        raise InputError("records is empty: use a dictionary of lists of records, with one agent at least")
+    for name, of_agent in records.items():
         if not isinstance(of_agent, list) or not of_agent:
             raise InputError(f"records has {shown(of_agent)} for {name!r}: use a list of records of agents")
         _check(dict(enumerate(of_agent)), GameRecord, title)

@@ -267,3 +267,5 @@ def test_a_picture_of_scores_is_a_picture(tmp_path: Path) -> None:
     never = replace(scored(), frames=[], scores=[])
     with pytest.raises(mr.MetareplayError, match="one has no scores to show: train it with an evaluation"):
         plot_scores({"one": [never]}, tmp_path / "a.png", "Games")
+    with pytest.raises(mr.InputError, match="records is empty: use a dictionary"):
+        plot_scores({}, tmp_path / "a.png", "Games")

@@ -70,10 +70,23 @@ class CudaGraphs:
             try:
                 return self._capture(work)
             except BaseException:
-                self._pool = torch.cuda.graph_pool_handle()
+                self._give_back_pool()
                 with suppress(Exception):  # a capture that succeeds releases torch's generator again
                     self._capture(torch.empty(1, device=self._device).zero_)
                 raise
+
+    def _give_back_pool(self) -> None:
+        """Let torch free memory again, and take another pool.
+
+        Up to version 2.12, torch goes on believing that a capture which failed is still under way (pytorch/pytorch
+        #180395): for the rest of the process, `torch.cuda.empty_cache` frees nothing and what is cached cannot be used
+        for larger tensors.
+        """
+        pool, self._pool = self._pool, torch.cuda.graph_pool_handle()
+        index = torch.cuda.current_device() if self._device.index is None else self._device.index
+        with suppress(RuntimeError):  # torch has done it
+            torch._C._cuda_endAllocateToPool(index, pool)
+            torch._C._cuda_releasePool(index, pool)
 
     def _capture(self, work: Callable[[], object]) -> Work:
         graph = torch.cuda.CUDAGraph()

@@ -379,8 +379,12 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: main)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(pools))
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
     for name, fake in {"graph": capture, "device": on, "stream": on}.items():
         monkeypatch.setattr(torch.cuda, name, fake)
+    for name in ("endAllocateToPool", "releasePool"):
+        said = f"{name} of pool {{1}} on GPU {{0}}"
+        monkeypatch.setattr(torch._C, f"_cuda_{name}", lambda *given, said=said: log.append(said.format(*given)))
     return log
 
 
@@ -410,8 +414,32 @@ def test_after_a_capture_that_failed_another_one_is_made_and_the_lock_is_free(cu
     for _ in range(2):
         with pytest.raises(RuntimeError, match="not while capturing"):
             graphs.record(fails)
-    assert cuda == [f"capture in pool {pool} on ours, thread_local" for pool in (0, 1, 1, 2)]
+    assert cuda == [
+        "capture in pool 0 on ours, thread_local",
+        "endAllocateToPool of pool 0 on GPU 3",
+        "releasePool of pool 0 on GPU 3",
+        "capture in pool 1 on ours, thread_local",
+        "capture in pool 1 on ours, thread_local",
+        "endAllocateToPool of pool 1 on GPU 3",
+        "releasePool of pool 1 on GPU 3",
+        "capture in pool 2 on ours, thread_local",
+    ]
     assert len(graphs._failed) == 2
+
+
+def test_a_pool_that_torch_has_given_back_is_not_given_back_again(
+    cuda: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+
+    def fails() -> None:
+        raise KeyError
+
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", refused)
+    with pytest.raises(KeyError):
+        CudaGraphs(torch.device("cpu")).record(fails)
+    assert not any("releasePool" in line for line in cuda)
 
 
 def test_the_first_cause_is_told() -> None:
