@@ -85,8 +85,8 @@ def choose_engine(
 def _compiled(weights: Weights, objective: Objective, plain: TorchEngine) -> tuple[Engine | None, str | None]:
     """Return the compiled engine for this model and objective, or None and what it would need."""
     if isinstance(objective, TemporalDifference):
-        missing, chain = CpuQEngine.obstacle(weights, objective, plain.optimizer), Chain.of(weights.module)
-        return (CpuQEngine(weights, chain, plain) if missing is None and chain is not None else None), missing
+        missing = CpuQEngine.obstacle(weights, objective, plain.optimizer)
+        return (CpuQEngine(weights, plain) if missing is None else None), missing
     if weights.device.type != "cpu" or weights.dtype not in (torch.float32, torch.float64):
         return None, "float32 or float64 weights on the CPU"
     if (missing := loss_obstacle(objective)) is not None:

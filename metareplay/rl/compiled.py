@@ -18,10 +18,11 @@ from metareplay._core.draws import Purpose
 from metareplay._core.numba_private import cached_njit, source_stamp
 from metareplay._core.plan import Rates
 from metareplay._core.table import Table, TensorColumn
-from metareplay.engines.cpu import q_steps
+from metareplay.engines.cpu import q_compiling, q_steps
 from metareplay.engines.cpu.layout import Index
+from metareplay.engines.cpu.q_compiling import OPTIONS
 from metareplay.engines.cpu.q_engine import CpuQEngine
-from metareplay.engines.cpu.q_steps import OPTIONS, QNet, QRates, Transitions, best_action, learn
+from metareplay.engines.cpu.q_steps import QNet, QRates, Transitions, best_action, learn
 from metareplay.engines.engine import Outcome
 from metareplay.environments import kernels, play
 from metareplay.environments.game import Game
@@ -41,7 +42,7 @@ TRANSPARENT = {  # wrappers that change nothing of a frame
     "gymnasium.wrappers.common.OrderEnforcing",
     "gymnasium.wrappers.common.PassiveEnvChecker",
 }
-STAMP = " ".join((q_steps.STAMP, kernels.STAMP, source_stamp(Path(__file__).parent, ("compiled.py",))))
+STAMP = " ".join((q_compiling.STAMP, kernels.STAMP, source_stamp(Path(__file__).parent, ("compiled.py",))))
 
 
 def compiled(function: Function) -> Function:
@@ -282,6 +283,7 @@ class CompiledPlay:
         engine = self.agent.chosen_engine
         if not isinstance(engine, CpuQEngine):
             raise TypeError(type(engine))  # the constructor has looked
+        assert engine.chain is not None, "the constructor has looked"
         net = q_steps.make_net(engine.chain.widths, 1, adam=False)
         q_steps.pack(net, theta.detach().numpy(), net.weights)
         scores, lengths = np.zeros(len(states), np.int64), np.zeros(len(states), np.int64)
@@ -393,6 +395,8 @@ def _obstacle(agent: QLearner, game: Game) -> str | None:
         return f"the compiled engine needs {missing}"
     if not isinstance(engine, CpuQEngine):
         return f"the engine is {engine.name!r}: use engine='auto'"
+    if engine.chain is None:
+        return "the model has convolutions, which look at pictures"
     missing = None if agent.table is None else engine.misfit(agent.table, agent.objective)
     if missing is not None:
         return f"the compiled engine needs {missing}"

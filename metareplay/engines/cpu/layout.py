@@ -66,6 +66,7 @@ KERNEL_FILES = (
     "simd.py",
     "layout.py",
     "steps.py",
+    "products.py",
     "groups.py",
     "optimizer_steps.py",
     "layer_steps.py",

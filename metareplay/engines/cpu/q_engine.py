@@ -1,9 +1,10 @@
-"""The compiled engine for deep Q-learning: MLPs on the CPU, a whole plan in one call that needs no GIL."""
+"""The compiled engine for deep Q-learning on the CPU, for MLPs and for networks with convolutions, without the GIL."""
 
 import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -18,12 +19,16 @@ from metareplay._core.weights import Weights
 from metareplay.engines.accelerated import AcceleratedEngine
 from metareplay.engines.chain import Chain, LossKind
 from metareplay.engines.engine import Gradients, Outcome
+from metareplay.engines.inputs import scale_of
 from metareplay.engines.objective import Objective
+from metareplay.engines.q_shape import Conv, Shape, parts_of
 from metareplay.engines.temporal_difference import TemporalDifference
 from metareplay.engines.torch_engine import TorchEngine
 from metareplay.networks import TaskModule
 
 logger = logging.getLogger("metareplay")
+MOMENTS = {"moments": "exp_avg", "squares": "exp_avg_sq"}  # Adam's, by their names in the kernel
+PICTURES = (torch.uint8, torch.float32)  # what convolutions take
 FEW = 100  # inputs; torch computes the outputs of more than that faster, many at a time
 ADAM = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "amsgrad": False, "maximize": False}  # torch's defaults
 
@@ -34,13 +39,15 @@ class CpuQEngine(AcceleratedEngine):
 
     Args:
         weights: The model's weights, on the CPU, in float32.
-        chain: The model's layers.
         plain: The engine that takes over where the kernel does not serve. It keeps Adam's moments.
+
+    Attributes:
+        chain: The model's layers if it is an MLP; None if it has convolutions.
     """
 
-    def __init__(self, weights: Weights, chain: Chain, plain: TorchEngine) -> None:
+    def __init__(self, weights: Weights, plain: TorchEngine) -> None:
         super().__init__(plain)
-        self.weights, self.chain = weights, chain
+        self.weights, self.chain = weights, Chain.of(weights.module)
         self.name = "cpu"
         self.lock = threading.RLock()  # a prediction in another thread waits for the frame being learned
         self._kernel: QKernel | None = None
@@ -54,8 +61,9 @@ class CpuQEngine(AcceleratedEngine):
             objective: What steps will minimise.
             optimizer: What takes the steps; None for plain SGD.
         """
-        if Chain.of(weights.module) is None or isinstance(weights.module, TaskModule):
-            return "a chain of Linear and ReLU layers, all trained"
+        layers = Chain.of(weights.module) or parts_of(weights.module)
+        if layers is None or isinstance(weights.module, TaskModule):
+            return "a chain of Linear and ReLU layers, or of Conv2d, ReLU, Flatten and Linear layers, all trained"
         if weights.device.type != "cpu" or weights.dtype != torch.float32:
             return "float32 weights on the CPU"
         if not isinstance(objective, TemporalDifference) or LossKind.of(objective.criterion) is not LossKind.HUBER:
@@ -75,6 +83,8 @@ class CpuQEngine(AcceleratedEngine):
         """
         if not isinstance(objective, TemporalDifference) or LossKind.of(objective.criterion) is not LossKind.HUBER:
             return "Huber's loss"
+        if self.chain is None:
+            return None if self._form(table.shape("x")) is not None else "pictures that the convolutions fit"
         columns = [table.column(name) for name in ("x", "next_x", "reward", "action", "over")]
         values = [column.values for column in columns if isinstance(column, TensorColumn)]
         if len(values) < len(columns) or any(value.device.type != "cpu" for value in values):
@@ -94,7 +104,7 @@ class CpuQEngine(AcceleratedEngine):
             undo = self.remember()
             try:
                 self.weights.check()
-                kernel = self.kernel(int(np.diff(plan.ends).max(initial=1)))
+                kernel = self._kernel_for(table.shape("x"), int(np.diff(plan.ends).max(initial=1)))
                 kernel.take(objective)
                 learned = kernel.run(plan, table, objective)
                 kernel.give()
@@ -105,26 +115,75 @@ class CpuQEngine(AcceleratedEngine):
             return Outcome(learned)
 
     def kernel(self, batch: int = 1) -> "QKernel":
-        """Return the kernel with its arrays; hold `lock` while using it.
+        """Return the kernel for an MLP with its arrays; hold `lock` while using it.
 
         Args:
             batch: The largest number of transitions in a batch.
         """
-        if self._kernel is None or self._kernel.batch < batch:
-            self._kernel = QKernel(self.weights, self.chain.widths, self._plain.optimizer, batch)
+        assert self.chain is not None, "the caller has looked"
+        return self._kernel_for(torch.Size(self.chain.widths[:1]), batch)
+
+    def _kernel_for(self, shape: torch.Size, batch: int = 1) -> "QKernel":
+        """Return the kernel for inputs of this shape."""
+        form = self._form(shape)
+        assert form is not None, "the caller has looked"
+        if self._kernel is None or self._kernel.batch < batch or self._kernel.form != form:
+            self._kernel = QKernel(self.weights, form, self._plain.optimizer, batch)
         return self._kernel
+
+    def _form(self, shape: torch.Size) -> "Form | None":
+        """Return how the kernel sees the network if inputs have this shape; None if they do not fit."""
+        if self.chain is not None:
+            return Form(self.chain.widths) if self.chain.takes(shape) else None
+        found = Shape.of(self.weights.module, shape) if len(shape) == 3 else None
+        return Form((), found) if found is not None else None
 
     def gradients(self, table: Table, groups: list[Ints], objective: Objective, example: int) -> Gradients:
         """Leave gradients to torch."""
         return self._plain.gradients(table, groups, objective, example)
 
     def outputs(self, xs: Tensor, tasks: Tensor) -> Tensor:
-        """Predict by the kernel for a few vectors, and by torch otherwise."""
-        fits = len(xs) <= FEW and self.chain.takes(xs.shape[1:]) and xs.dtype == torch.float32 and not xs.is_cuda
-        if not fits or self.name != "cpu":
+        """Predict by the kernel, but let torch predict many vectors, and inputs that the kernel does not take."""
+        form, usable = self._form(xs.shape[1:]), self.name == "cpu" and not xs.is_cuda and len(xs) > 0
+        few_vectors = self.chain is not None and len(xs) <= FEW and xs.dtype == torch.float32
+        fits = few_vectors or (self.chain is None and xs.dtype in PICTURES)
+        if form is None or not usable or not fits:
             return self._plain.outputs(xs, tasks)
         with self.lock:
-            return self.kernel().outputs(xs.flatten(1))
+            return self._kernel_for(xs.shape[1:]).outputs(xs.flatten(1))
+
+
+@final
+@dataclass(frozen=True)
+class Form:
+    """Say how the kernel sees a network.
+
+    Args:
+        mlp: The widths of an MLP; empty if there are convolutions.
+        pictures: The shape of a network with convolutions; None if there are none.
+    """
+
+    mlp: tuple[int, ...]
+    pictures: Shape | None = None
+
+    @property
+    def convs(self) -> tuple[Conv, ...]:
+        """The convolutions."""
+        return () if self.pictures is None else self.pictures.convs
+
+    def make_net(self, batch: int, adam: bool) -> Any:
+        """Return the kernel's arrays.
+
+        Args:
+            batch: The largest number of transitions in a batch.
+            adam: Whether to make room for Adam's moments.
+        """
+        from metareplay.engines.cpu import convolutions, q_steps  # here, because numba takes long to import
+
+        if self.pictures is None:
+            return q_steps.make_net(self.mlp, batch, adam)
+        widths = (convolutions.features_of(self.convs), *(dense.outs for dense in self.pictures.denses))
+        return q_steps.make_net(widths, batch, adam, self.convs)
 
 
 @final
@@ -133,21 +192,20 @@ class QKernel:
 
     Args:
         weights: The model's weights.
-        widths: The number of inputs, the width of each hidden layer, and the number of actions.
+        form: How the kernel sees the network.
         optimizer: What takes the steps: Adam, or None for plain SGD.
         batch: The largest number of transitions in a batch.
     """
 
-    def __init__(
-        self, weights: Weights, widths: tuple[int, ...], optimizer: torch.optim.Optimizer | None, batch: int
-    ) -> None:
+    def __init__(self, weights: Weights, form: Form, optimizer: torch.optim.Optimizer | None, batch: int) -> None:
         import_whole("metareplay.engines.cpu.q_steps")
         from metareplay.engines.cpu import q_steps  # here, because numba takes long to import
 
         self._code: Any = q_steps
         self._weights, self._optimizer = weights, optimizer
-        self.batch = batch
-        self.net: Any = q_steps.make_net(widths, batch, optimizer is not None)
+        self.form, self.batch = form, batch
+        self.net: Any = form.make_net(batch, optimizer is not None)
+        self._held: dict[str, Tensor] = {}  # what is in the kernel, in torch's order
         self._has_run = False
 
     def take(self, objective: TemporalDifference) -> None:
@@ -156,16 +214,13 @@ class QKernel:
         Args:
             objective: The objective with the target network.
         """
-        self._pack(self._weights.theta, self.net.weights)
-        self._pack(objective.target.theta, self.net.target)
+        self._pack("weights", self._weights.theta)
+        self._pack("target", objective.target.theta)
         if self._optimizer is not None:
             state = self._moments()
             self.net.steps[0] = int(state["step"]) if state else 0
-            for name, room in (("exp_avg", self.net.moments), ("exp_avg_sq", self.net.squares)):
-                if state:
-                    self._pack(state[name], room)
-                else:
-                    room.flat.fill(0)
+            for name, moment in MOMENTS.items():
+                self._pack(name, state[moment] if state else torch.zeros_like(self._weights.theta))
 
     def give(self, objective: TemporalDifference | None = None) -> None:
         """Copy the kernel's weights and moments into the model and the optimizer.
@@ -173,18 +228,18 @@ class QKernel:
         Args:
             objective: The objective whose target network is also to be copied out; None to leave it alone.
         """
-        self._unpack(self.net.weights, self._weights.theta)
+        self._unpack("weights", self._weights.theta)
         if objective is not None:
-            self._unpack(self.net.target, objective.target.theta)
+            self._unpack("target", objective.target.theta)
         if self._optimizer is not None and self.net.steps[0]:
             theta, state = self._weights.theta, self._moments()
             if not state:
                 state |= {"step": torch.tensor(0.0)}
-                state |= {name: torch.zeros_like(theta) for name in ("exp_avg", "exp_avg_sq")}
+                state |= {moment: torch.zeros_like(theta) for moment in MOMENTS.values()}
                 self._optimizer.state[self._parameter()] = state
             state["step"].fill_(float(self.net.steps[0]))
-            self._unpack(self.net.moments, state["exp_avg"])
-            self._unpack(self.net.squares, state["exp_avg_sq"])
+            for name, moment in MOMENTS.items():
+                self._unpack(name, state[moment])
 
     def run(self, plan: Plan, table: Table, objective: TemporalDifference) -> int:
         """Learn a plan's examples; return how many stayed finite.
@@ -195,11 +250,36 @@ class QKernel:
             objective: What each step minimises.
         """
         rates = self.rates(plan.rates, objective, plan.together)
-        with self.compiling():
-            learned: int = self._code.run_plan(
-                self.net, self.columns(table), plan.rows, plan.ends, len(plan), plan.s, plan.incoming, rates
-            )
-        return learned
+        if not self.form.convs:
+            columns = self.columns(table)
+            with self.compiling():
+                return int(
+                    self._code.run_plan(
+                        self.net, columns, plan.rows, plan.ends, len(plan), plan.s, plan.incoming, rates
+                    )
+                )
+        for i in range(len(plan)):
+            part = plan.part(i, i + 1)
+            columns, rows, incoming = self._gathered(table, part)
+            with self.compiling():
+                if not self._code.run_plan(self.net, columns, rows, part.ends, 1, part.s, incoming, rates):
+                    return i
+        return len(plan)
+
+    def _gathered(self, table: Table, plan: Plan) -> tuple[Any, Ints, int]:
+        """Return copies of the rows that a plan for one example visits, their new numbers, and that of the incoming."""
+        rows, numbers = np.unique(plan.rows, return_inverse=True)
+        found = table.gather(torch.from_numpy(rows))
+        xs, following = (found[name].cpu().flatten(1).numpy() for name in ("x", "next_x"))
+        action, reward, over = (found[name].cpu().numpy() for name in ("action", "reward", "over"))
+        self._scale(found["x"])
+        incoming = np.flatnonzero(rows == plan.incoming)
+        columns = self._code.Transitions(xs, action, reward, following, over)
+        return columns, numbers.reshape(-1), int(incoming[0]) if len(incoming) else -1
+
+    def _scale(self, xs: Tensor) -> None:
+        """Let the kernel scale inputs like these."""
+        self.net.eye.scale[0] = scale_of(xs)
 
     def outputs(self, xs: Tensor) -> Tensor:
         """Compute the values of all actions.
@@ -207,7 +287,9 @@ class QKernel:
         Args:
             xs: Inputs, one per row.
         """
-        self._pack(self._weights.theta, self.net.weights)
+        self._pack("weights", self._weights.theta)
+        if self.form.convs:
+            self._scale(xs)
         found = np.empty((len(xs), self.net.widths[-1]), np.float32)
         with self.compiling():
             self._code.outputs(self.net, xs.contiguous().numpy(), found)
@@ -275,11 +357,18 @@ class QKernel:
         assert self._optimizer is not None
         return dict(self._optimizer.state.get(self._parameter(), {}))
 
-    def _pack(self, theta: Tensor, room: Any) -> None:
-        self._code.pack(self.net, theta.detach().numpy(), room)
+    def _pack(self, name: str, theta: Tensor) -> None:
+        """Bring one of the net's vectors to these values, unless it has them already."""
+        held = self._held.get(name)
+        if held is None or not torch.equal(held, theta.detach()):
+            self._held[name] = theta.detach().clone()
+            self._code.pack(self.net, self._held[name].numpy(), getattr(self.net, name))
 
-    def _unpack(self, room: Any, theta: Tensor) -> None:
-        self._code.unpack(self.net, room, theta.detach().numpy())
+    def _unpack(self, name: str, theta: Tensor) -> None:
+        """Read one of the net's vectors."""
+        held = self._held.setdefault(name, torch.empty_like(theta))
+        self._code.unpack(self.net, getattr(self.net, name), held.numpy())
+        theta.copy_(held)
 
 
 def _is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:

@@ -1,4 +1,6 @@
-"""Steps of deep Q-learning on an MLP, compiled, one thread: values of actions, targets, SGD or Adam, Reptile lines.
+"""Steps of deep Q-learning, compiled, one thread: values of actions, targets, SGD or Adam, Reptile lines.
+
+The network is an MLP, or convolutions with an MLP on top of them (`convolutions.py`).
 
 Weights are kept as vectors of LANES numbers, padded with zeros. In a layer before the last, the weights from one input
 to all outputs are neighbours, and the bias belongs to one more input, which is always 1: the sum over inputs, the
@@ -9,15 +11,28 @@ one action, so only its weights have a gradient.
 A row of zeros, the idle row, stands in where a list of inputs is filled up to a multiple of EIGHT.
 """
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metareplay._core.numba_private import cached_njit, source_stamp
+from metareplay.engines.cpu.convolutions import (
+    Eye,
+    Filters,
+    bring,
+    descend,
+    feature,
+    filters_in,
+    look,
+    make_eye,
+    pack_filters,
+    room_for,
+    turn,
+    unpack_filters,
+)
 from metareplay.engines.cpu.layout import Index, aligned
+from metareplay.engines.cpu.q_compiling import compiled, inlined
 from metareplay.engines.cpu.simd import (
     EIGHT,
     LANES,
@@ -39,13 +54,9 @@ from metareplay.engines.cpu.simd import (
     where_open,
     zeros,
 )
+from metareplay.engines.q_shape import Conv
 
 Array = NDArray[Any]
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-# Without fastmath every number is rounded as it is written here, in whatever function the code is used.
-OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True}
-STAMP = source_stamp(Path(__file__).parent, ("simd.py", "q_steps.py"))  # the files that decide the machine code
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's, as in torch.optim.Adam
 
@@ -57,35 +68,16 @@ LIKE_FOUR = (0,) * 4
 ZERO, ONE = np.float32(0), np.float32(1)
 
 
-def compiled(function: Function) -> Function:
-    """Compile a function for this CPU when it is first called, without the GIL, and keep the result on disk.
-
-    Nothing may be allocated inside.
-
-    Args:
-        function: The function, written in the part of Python that numba compiles.
-    """
-    return cast(Function, cached_njit(function, OPTIONS, STAMP))
-
-
-def inlined(function: Function) -> Function:
-    """Compile a function into its callers: passing a whole net would take longer than the work itself.
-
-    Args:
-        function: The function, written in the part of Python that numba compiles.
-    """
-    return cast(Function, cached_njit(function, OPTIONS | {"forceinline": True}, STAMP))
-
-
 class Packed(NamedTuple):
     """Hold one number per weight, as vectors and as a flat view of the same memory."""
 
     rows: Array  # (V, LANES) float32
     flat: Array  # (V * LANES,)
+    filters: Filters  # the part of it that belongs to convolutions, at its end
 
 
 class QNet(NamedTuple):
-    """Hold the shape of an MLP with L layers, its weights, and room to work."""
+    """Hold the shape of an MLP with L layers, its weights, and room to work; those of convolutions lie behind."""
 
     widths: Array  # (L + 1,) int64: inputs, hidden widths, actions
     firsts: Array  # (L,) int64: the first vector of each layer
@@ -110,15 +102,16 @@ class QNet(NamedTuple):
     before_frame: Packed
     moments_before: Packed  # before the frame
     squares_before: Packed
+    eye: Eye | None  # the convolutions below the MLP, if there are some
 
 
 class Transitions(NamedTuple):
     """Hold a table's columns."""
 
-    x: Array  # (R, inputs) float32
+    x: Array  # (R, inputs) float32; in front of convolutions also uint8, all pictures of an input side by side
     action: Array  # (R,) int64
     reward: Array  # (R,) float32
-    next_x: Array  # (R, inputs) float32
+    next_x: Array
     over: Array  # (R,) bool
 
 
@@ -137,19 +130,21 @@ class QRates(NamedTuple):
     lr: float
 
 
-def packed(vectors: int) -> Packed:
-    """Return zeros for as many vectors, which start on a cache line."""
+def packed(vectors: int, convs: Sequence[Conv] = ()) -> Packed:
+    """Return zeros for as many vectors, which start on a cache line; the last ones are those of the convolutions."""
     flat = aligned((vectors * LANES,), np.float32)
-    return Packed(flat.reshape(vectors, LANES), flat)
+    return Packed(flat.reshape(vectors, LANES), flat, filters_in(flat, convs if vectors else ()))
 
 
-def make_net(widths: tuple[int, ...], batch: int, adam: bool) -> QNet:
-    """Return room for an MLP; `pack` fills in weights.
+def make_net(widths: Sequence[int], batch: int, adam: bool, convs: Sequence[Conv] = ()) -> QNet:
+    """Return room for a network; `pack` fills in weights.
 
     Args:
-        widths: The number of inputs, the width of each hidden layer, and the number of actions.
+        widths: The number of inputs, the width of each hidden layer, and the number of actions. On top of convolutions,
+            the inputs are all numbers that they give, the padding of their channels included.
         batch: The largest number of transitions in a batch.
         adam: Whether to make room for Adam's moments.
+        convs: The convolutions below.
     """
     sizes, depth = np.asarray(widths, np.int64), len(widths) - 1
     spans = -(-sizes[1:] // LANES)
@@ -158,6 +153,7 @@ def make_net(widths: tuple[int, ...], batch: int, adam: bool) -> QNet:
     rows[-1] = sizes[-1]
     ends = np.cumsum(rows * spans)
     vectors, longest = int(ends[-1] + spans.max()), (int(sizes.max()) // LANES + 2) * LANES
+    vectors += room_for(convs) // LANES
     few = vectors if adam else 0
     return QNet(
         widths=sizes,
@@ -173,9 +169,9 @@ def make_net(widths: tuple[int, ...], batch: int, adam: bool) -> QNet:
         outputs=aligned((1, widths[-1]), np.float32),
         dots=aligned((1, longest), np.float32),
         targets=aligned((1, batch), np.float32),
-        weights=packed(vectors),
-        target=packed(vectors),
-        gradient=packed(vectors),
+        weights=packed(vectors, convs),
+        target=packed(vectors, convs),
+        gradient=packed(vectors, convs),
         moments=packed(few),
         squares=packed(few),
         steps=np.zeros(1, np.int64),
@@ -183,20 +179,24 @@ def make_net(widths: tuple[int, ...], batch: int, adam: bool) -> QNet:
         before_frame=packed(vectors),
         moments_before=packed(few),
         squares_before=packed(few),
+        eye=make_eye(convs) if convs else None,
     )
 
 
 @compiled
 def pack(net: QNet, theta: Array, out: Packed) -> None:
     """Write a vector in torch's order of the parameters into vectors of LANES."""
-    k, depth = 0, len(net.spans)
+    k, depth = convolutions_packed(net.eye, theta, out), len(net.spans)
     for layer in range(depth):
         fan_in, fan_out, first, span = net.widths[layer], net.widths[layer + 1], net.firsts[layer], net.spans[layer]
+        count = inputs_of(net.eye, layer, fan_in)
         across, along = (1, span * LANES) if layer < depth - 1 else (span * LANES, 1)
-        for o in range(fan_out):
-            for i in range(fan_in):
-                out.flat[first * LANES + o * across + i * along] = theta[k]
-                k += 1
+        for start in range(0, fan_out, EIGHT):  # few enough for the fastest cache
+            for i in range(count):
+                at = first * LANES + place_of(net.eye, layer, i) * along
+                for o in range(start, min(start + EIGHT, fan_out)):
+                    out.flat[at + o * across] = theta[k + o * count + i]
+        k += count * fan_out
         for o in range(fan_out):
             out.flat[first * LANES + o * across + fan_in * along] = theta[k]
             k += 1
@@ -205,17 +205,52 @@ def pack(net: QNet, theta: Array, out: Packed) -> None:
 @compiled
 def unpack(net: QNet, given: Packed, theta: Array) -> None:
     """Do the reverse of `pack`."""
-    k, depth = 0, len(net.spans)
+    k, depth = convolutions_unpacked(net.eye, given, theta), len(net.spans)
     for layer in range(depth):
         fan_in, fan_out, first, span = net.widths[layer], net.widths[layer + 1], net.firsts[layer], net.spans[layer]
+        count = inputs_of(net.eye, layer, fan_in)
         across, along = (1, span * LANES) if layer < depth - 1 else (span * LANES, 1)
-        for o in range(fan_out):
-            for i in range(fan_in):
-                theta[k] = given.flat[first * LANES + o * across + i * along]
-                k += 1
+        for start in range(0, fan_out, EIGHT):
+            for i in range(count):
+                at = first * LANES + place_of(net.eye, layer, i) * along
+                for o in range(start, min(start + EIGHT, fan_out)):
+                    theta[k + o * count + i] = given.flat[at + o * across]
+        k += count * fan_out
         for o in range(fan_out):
             theta[k] = given.flat[first * LANES + o * across + fan_in * along]
             k += 1
+
+
+@inlined
+def convolutions_packed(eye: Eye | None, theta: Array, out: Packed) -> int:
+    """Pack the convolutions, if there are some; return how many weights these are."""
+    if eye is None:
+        return 0
+    return pack_filters(eye, theta, out.filters)
+
+
+@inlined
+def convolutions_unpacked(eye: Eye | None, given: Packed, theta: Array) -> int:
+    """Do the reverse of `convolutions_packed`."""
+    if eye is None:
+        return 0
+    return unpack_filters(eye, given.filters, theta)
+
+
+@inlined
+def inputs_of(eye: Eye | None, layer: Index, fan_in: Index) -> Any:
+    """Return how many inputs a layer has in torch: those of the lowest without the padding of channels."""
+    if eye is None:
+        return fan_in
+    return fan_in if layer else eye.heights[-1] * eye.widths[-1] * eye.filters[-1]
+
+
+@inlined
+def place_of(eye: Eye | None, layer: Index, i: Index) -> Any:
+    """Return which input of a layer is torch's input i."""
+    if eye is None:
+        return i
+    return i if layer else feature(eye, i)
 
 
 # --- the values of actions
@@ -237,26 +272,37 @@ def close(net: QNet, layer: Index, count: Index) -> None:
 
 
 @inlined
-def take_input(net: QNet, xs: Array, r: Index) -> None:
-    """List the inputs of the first layer that are not 0."""
+def take_input(net: QNet, eye: Eye | None, weights: Packed, xs: Array, r: Index) -> None:
+    """List the inputs of the first layer that are not 0: a vector, or what the convolutions make of pictures."""
+    if eye is None:
+        list_inputs(net, xs, r)
+    else:
+        bring(eye, xs, r)
+        look(eye, weights.filters)
+        list_inputs(net, eye.features, np.int64(0))
+
+
+@inlined
+def list_inputs(net: QNet, values: Array, r: Index) -> None:
+    """List those of the numbers values[r] that are not 0 as the inputs of the first layer."""
     fan_in, count = net.widths[0], 0
     if len(net.spans) == 1:
         for i in range(fan_in):
-            net.inputs[0, i] = xs[r, i]
+            net.inputs[0, i] = values[r, i]
         net.inputs[0, fan_in] = ONE
         return
     for i in range(fan_in):
         net.picks[0, count] = net.firsts[0] + i * net.spans[0]
         net.places[0, count] = i
-        net.terms[0, count] = xs[r, i]
-        count += xs[r, i] != 0
+        net.terms[0, count] = values[r, i]
+        count += values[r, i] != 0
     close(net, np.int64(0), np.int64(count))
 
 
 @inlined
 def forward(net: QNet, weights: Packed, xs: Array, r: Index) -> None:
     """Compute the last layer's input for the input xs[r]."""
-    take_input(net, xs, r)
+    take_input(net, net.eye, weights, xs, r)
     last = len(net.spans) - 1
     for layer in range(last):
         span, above = net.spans[layer], layer + 1
@@ -319,7 +365,7 @@ def best_action(net: QNet, weights: Packed, xs: Array, r: Index) -> Any:
 @compiled
 def outputs(net: QNet, xs: Array, found: Array) -> None:
     """Compute the values of all actions for several inputs."""
-    for r in range(len(xs)):
+    for r in range(len(found)):
         best_action(net, net.weights, xs, r)
         for action in range(net.widths[-1]):
             found[r, action] = net.outputs[0, action]
@@ -354,17 +400,60 @@ def backward(net: QNet, action: Index, slope: Any) -> None:
         store(net.deltas, last - 1, j * LANES, where_open(load(net.inputs, last, j * LANES), product))
     net.deltas[last - 1, net.widths[last]] = ZERO  # the constant 1 is no output of the layer below
     for layer in range(last - 1, 0, -1):
-        count = net.counts[layer]
-        for t in range(0, count, EIGHT):
-            picks, sums = numbers(net.picks, layer, t, LIKE_EIGHT), zeros(net.dots, LIKE_EIGHT)
-            for j in range(net.spans[layer]):
-                rows = load_rows(net.weights.rows, picks, j * LANES)
-                sums = multiply_add_each(load(net.deltas, layer, j * LANES), rows, sums)
-            store_totals(net.dots, 0, t, sums)
+        dot_inputs(net, layer)
         for j in range(net.spans[layer - 1]):
             store(net.deltas, layer - 1, j * LANES, splat(ZERO))
-        for t in range(count - 1):
+        for t in range(net.counts[layer] - 1):
             net.deltas[layer - 1, net.places[layer, t]] = net.dots[0, t]
+
+
+@inlined
+def dot_inputs(net: QNet, layer: Index) -> None:
+    """Set dots to the gradients at the inputs of a layer that are listed."""
+    for t in range(0, net.counts[layer], EIGHT):
+        picks, sums = numbers(net.picks, layer, t, LIKE_EIGHT), zeros(net.dots, LIKE_EIGHT)
+        for j in range(net.spans[layer]):
+            rows = load_rows(net.weights.rows, picks, j * LANES)
+            sums = multiply_add_each(load(net.deltas, layer, j * LANES), rows, sums)
+        store_totals(net.dots, 0, t, sums)
+
+
+@inlined
+def backward_below(net: QNet, eye: Eye | None, action: Index, slope: Any) -> None:
+    """Compute the gradients at the outputs of the last convolution, if there are convolutions."""
+    if eye is not None:
+        zero, gradient = np.int64(0), eye.gradient
+        if len(net.spans) == 1:
+            row, by = net.firsts[0] + action * net.spans[0], splat(slope)
+            for j in range(0, net.widths[0], LANES):
+                there = multiply_add(by, load(net.weights.rows, row, j), splat(ZERO))
+                store(gradient, zero, j, where_open(load(net.inputs, zero, j), there))
+        else:
+            dot_inputs(net, zero)
+            for j in range(0, net.widths[0], LANES):
+                store(gradient, zero, j, splat(ZERO))
+            for t in range(net.counts[0] - 1):
+                gradient[0, net.places[0, t]] = net.dots[0, t]
+
+
+@inlined
+def add_below(eye: Eye | None, out: Packed, factor: Any, directly: bool) -> None:
+    """Add the gradient of one transition's loss with respect to the convolutions times a factor."""
+    if eye is not None:
+        descend(eye, out.filters, factor, directly)
+
+
+@inlined
+def turn_below(eye: Eye | None, weights: Packed) -> None:
+    """Bring the transposed weights of the convolutions up to date, if there are convolutions."""
+    if eye is not None:
+        turn(eye, weights.filters)
+
+
+@inlined
+def is_blind(eye: Eye | None) -> bool:
+    """Return whether there are no convolutions."""
+    return eye is None
 
 
 @inlined
@@ -446,7 +535,9 @@ def step(
 
     The batch begins at `start`. A plain step on a single transition goes directly into the weights.
     """
-    share, loss, scale, directly = np.float32(1 / (end - some)), ZERO, ONE, end - some == 1 and not rates.adam
+    blind, unlimited = is_blind(net.eye), rates.clip == np.inf
+    share, loss, scale = np.float32(1 / (end - some)), ZERO, ONE
+    directly = end - some == 1 and not rates.adam and (blind or unlimited)
     if not directly:
         fill_zero(net.gradient.flat)
     for t in range(some, end):
@@ -459,11 +550,13 @@ def step(
             return False
         slope = min(max(error, -ONE), ONE)  # of Huber's loss
         backward(net, action, slope)
-        if end - some == 1 and rates.clip != np.inf:
+        backward_below(net, net.eye, action, slope)
+        if end - some == 1 and blind and not unlimited:
             scale = scale_for(norm_of_one(net, slope), rates.clip)
         factor = -rate * scale if directly else share
         add_outer(net, net.weights if directly else net.gradient, action, slope, factor)
-    if end - some > 1 and rates.clip != np.inf:
+        add_below(net.eye, net.weights if directly else net.gradient, factor, directly)
+    if not unlimited and (end - some > 1 or not blind):
         scale = scale_for(norm_of(net.gradient.flat), rates.clip)
     if rates.adam:
         adam(net, scale, rates.lr)
@@ -471,6 +564,8 @@ def step(
         weights, gradient, by = net.weights.flat, net.gradient.flat, rate * scale
         for i in range(len(weights)):
             weights[i] -= by * gradient[i]
+    if not directly:
+        turn_below(net.eye, net.weights)
     return True
 
 
@@ -517,6 +612,7 @@ def take_steps(
         start, end = ends[b], ends[b + 1]
         if rates.within != ONE:
             copy(net.weights.flat, net.before_batch.flat)
+        turn_below(net.eye, net.weights)
         set_targets(net, table, rows, start, end, rates)
         size = end - start if rates.together else 1
         for some in range(start, end, size):

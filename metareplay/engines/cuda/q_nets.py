@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from metareplay.engines.cuda.q_passes import Matrices, Pass, padded
-from metareplay.engines.cuda.q_shape import Shape
+from metareplay.engines.q_shape import Shape
 
 BETAS: Final = (0.9, 0.999)  # of Adam: torch's defaults
 EPSILON: Final = 1e-8

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from metareplay.engines.cuda.q_shape import Conv, Shape
+from metareplay.engines.q_shape import Conv, Shape
 
 ALIGNED: Final = 4  # columns of a matrix come in multiples of this, which lets the GPU load four numbers at a time
 

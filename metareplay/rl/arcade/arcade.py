@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from metareplay._core.archive import part, read_archive, write_archive
 from metareplay._core.interrupts import HeldBack
-from metareplay.engines.cuda.q_shape import Shape
+from metareplay.engines.q_shape import Shape
 from metareplay.environments.environment import GameEnv
 from metareplay.environments.kernels import LENGTH
 from metareplay.environments.scheduled import ScheduledEnv, schedules

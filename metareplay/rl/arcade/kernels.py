@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast
 from numpy.typing import NDArray
 
 from metareplay._core.numba_private import cached_njit, source_stamp
-from metareplay.engines.cpu.q_steps import OPTIONS
+from metareplay.engines.cpu.q_compiling import OPTIONS
 from metareplay.environments import play
 from metareplay.rl.compiled import STAMP as OF_ONE_AGENT
 from metareplay.rl.compiled import Habits, fraction, place

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from metareplay.engines.cuda.q_nets import QNets, huber_slope
 from metareplay.engines.cuda.q_passes import Pass
-from metareplay.engines.cuda.q_shape import Shape
+from metareplay.engines.q_shape import Shape
 from metareplay.learners.dqn_mer import DQNMER
 from metareplay.learners.q_learner import QLearner
 

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from metareplay.engines.cuda.q_nets import QNets, huber_slope
 from metareplay.engines.cuda.q_passes import Pass
-from metareplay.engines.cuda.q_shape import Shape
+from metareplay.engines.q_shape import Shape
 
 CPU = torch.device("cpu")
 

@@ -84,30 +84,23 @@ class Shape:
             model: The network.
             image: Channels, rows and columns of its inputs.
         """
-        if type(model) is not nn.Sequential or any(hooked(module) for module in model.modules()):
+        parts = parts_of(model)
+        if parts is None:
             return None
-        convs, denses, (channels, height, width), layers = list[Conv](), list[Dense](), image, list(model)
-        while len(layers) > 1 and type(layers[0]) is nn.Conv2d and type(layers[1]) is nn.ReLU:
-            conv = layers[0]
-            plain = (conv.padding, conv.dilation, conv.groups) == ((0, 0), (1, 1), 1) and conv.bias is not None
-            if not plain or conv.in_channels != channels or min(height, width) < max(conv.kernel_size):
+        convs, denses, (channels, height, width) = list[Conv](), list[Dense](), image
+        for conv in parts[0]:
+            if conv.in_channels != channels or height < conv.kernel_size[0] or width < conv.kernel_size[1]:
                 return None
             kernel, stride = ((one[0], one[1]) for one in (conv.kernel_size, conv.stride))
             convs.append(Conv(channels, height, width, conv.out_channels, kernel, stride))
-            channels, (height, width), layers = conv.out_channels, convs[-1].size, layers[2:]
-        if not convs or not layers or type(layers.pop(0)) is not nn.Flatten:
-            return None
+            channels, (height, width) = conv.out_channels, convs[-1].size
         features = channels * height * width
-        while layers:
-            dense, last = layers.pop(0), len(layers) == 0
-            if type(dense) is not nn.Linear or dense.bias is None or dense.in_features != features:
-                return None
-            if not last and (type(layers.pop(0)) is not nn.ReLU or not layers):
+        for dense in parts[1]:
+            if dense.in_features != features:
                 return None
             denses.append(Dense(features, dense.out_features))
             features = dense.out_features
-        trained = all(p.requires_grad and p.dtype == torch.float32 for p in model.parameters())
-        return Shape(tuple(convs), tuple(denses)) if denses and trained else None
+        return Shape(tuple(convs), tuple(denses))
 
     @property
     def layers(self) -> tuple[Conv | Dense, ...]:
@@ -118,3 +111,36 @@ class Shape:
     def actions(self) -> int:
         """How many values a network gives."""
         return self.denses[-1].outs
+
+
+def parts_of(model: nn.Module) -> tuple[list[nn.Conv2d], list[nn.Linear]] | None:
+    """Return the convolutions and linear layers of a Q-network for pictures; None if it is built in another way.
+
+    Args:
+        model: The network.
+
+    >>> layers = nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 3)
+    >>> [len(part) for part in parts_of(nn.Sequential(*layers))]
+    [1, 1]
+    """
+    if type(model) is not nn.Sequential or any(hooked(module) for module in model.modules()):
+        return None
+    layers, convs, denses = list(model), list[nn.Conv2d](), list[nn.Linear]()
+    while len(layers) > 1 and type(layers[0]) is nn.Conv2d and type(layers[1]) is nn.ReLU:
+        conv = layers[0]
+        if (conv.padding, conv.dilation, conv.groups) != ((0, 0), (1, 1), 1) or conv.bias is None:
+            return None
+        convs.append(conv)
+        layers = layers[2:]
+    if not convs or not layers or type(layers.pop(0)) is not nn.Flatten:
+        return None
+    while layers:
+        dense = layers.pop(0)
+        if type(dense) is not nn.Linear or dense.bias is None:
+            return None
+        if layers and (type(layers.pop(0)) is not nn.ReLU or not layers):
+            return None
+        denses.append(dense)
+    each_once = len({id(layer) for layer in (*convs, *denses)}) == len(convs) + len(denses)
+    trained = all(p.requires_grad and p.dtype == torch.float32 for p in model.parameters())
+    return (convs, denses) if denses and trained and each_once else None
