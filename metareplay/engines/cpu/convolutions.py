@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from metareplay.engines.cpu.layout import Index, aligned
 from metareplay.engines.cpu.products import product
-from metareplay.engines.cpu.q_compiling import compiled, inlined
+from metareplay.engines.cpu.q_compiling import compiled
 from metareplay.engines.cpu.simd import EIGHT, LANES, add, load, multiply, splat, store, where_open
 from metareplay.engines.q_shape import Conv
 
@@ -66,8 +66,9 @@ class Eye(NamedTuple):
     turned: tuple[Array, ...]  # the weights transposed; of no use for the first convolution
     returned: tuple[Array, ...]  # gradients at the patches; of no use for the first convolution
     scale: Array  # (1,) what inputs are divided by
-    features: Array  # (1, all) the outputs of the last convolution side by side
-    gradient: Array  # (1, all) the gradients there
+    order: Array  # (features,) int64: where the last convolution has its outputs, in the order of torch's Flatten
+    features: Array  # (1, features) its outputs in that order
+    gradient: Array  # (all,) the gradients at its outputs side by side, as it has them
 
 
 def make_eye(convs: Sequence[Conv]) -> Eye:
@@ -115,8 +116,9 @@ def make_eye(convs: Sequence[Conv]) -> Eye:
         turned=tuple(turned),
         returned=tuple(returned),
         scale=np.ones(1, np.float32),
-        features=values[-1].reshape(1, -1),
-        gradient=deltas[-1].reshape(1, -1),
+        order=_order(convs),
+        features=aligned((1, features_of(convs)), np.float32),
+        gradient=deltas[-1].reshape(-1),
     )
 
 
@@ -147,12 +149,18 @@ def room_for(convs: Sequence[Conv]) -> int:
 
 
 def features_of(convs: Sequence[Conv]) -> int:
-    """Return how many numbers the last convolution gives, with its channels in whole vectors.
+    """Return how many numbers the last convolution gives.
 
     Args:
         convs: The convolutions.
     """
-    return convs[-1].pixels * _sizes(convs)[-1][1]
+    return convs[-1].pixels * convs[-1].outs
+
+
+def _order(convs: Sequence[Conv]) -> Array:
+    """Return where the outputs of the last convolution are, in the order of torch's Flatten: channel by channel."""
+    pixels, room = convs[-1].pixels, _sizes(convs)[-1][1]
+    return (np.arange(pixels) * room + np.arange(convs[-1].outs)[:, np.newaxis]).ravel()
 
 
 def _sizes(convs: Sequence[Conv]) -> list[tuple[int, int]]:
@@ -200,7 +208,7 @@ def cut(eye: Eye, layer: Index) -> None:
 
 @compiled
 def look(eye: Eye, filters: Filters) -> None:
-    """Compute the outputs of all convolutions for the input that was brought, with these weights."""
+    """Compute the outputs of all convolutions for the input that was brought, and the features, with these weights."""
     for layer in range(len(eye.filters)):
         cut(eye, layer)
         pixels, outs = eye.heights[layer] * eye.widths[layer], eye.filters[layer]
@@ -210,6 +218,9 @@ def look(eye: Eye, filters: Filters) -> None:
             for j in range(0, outs, LANES):
                 value = add(load(values, p, j), load(bias, np.int64(0), j))
                 store(values, p, j, where_open(value, value))
+    found, order, features = eye.values[-1].reshape(-1), eye.order, eye.features[0]
+    for i in range(len(order)):
+        features[i] = found[order[i]]
 
 
 # --- backward
@@ -317,10 +328,3 @@ def unpack_filters(eye: Eye, given: Filters, theta: Array) -> int:
             theta[k] = bias[0, u]
             k += 1
     return k
-
-
-@inlined
-def feature(eye: Eye, i: Index) -> Any:
-    """Return where number i of the last convolution's outputs is, counted as torch's Flatten does."""
-    pixels = eye.heights[-1] * eye.widths[-1]
-    return (i % pixels) * eye.values[-1].shape[1] + i // pixels

@@ -51,6 +51,7 @@ class CpuQEngine(AcceleratedEngine):
         self.name = "cpu"
         self.lock = threading.RLock()  # a prediction in another thread waits for the frame being learned
         self._kernel: QKernel | None = None
+        self._forms = dict[torch.Size, Form | None]()  # by the shape of inputs
 
     @staticmethod
     def obstacle(weights: Weights, objective: Objective, optimizer: torch.optim.Optimizer | None) -> str | None:
@@ -135,8 +136,10 @@ class CpuQEngine(AcceleratedEngine):
         """Return how the kernel sees the network if inputs have this shape; None if they do not fit."""
         if self.chain is not None:
             return Form(self.chain.widths) if self.chain.takes(shape) else None
-        found = Shape.of(self.weights.module, shape) if len(shape) == 3 else None
-        return Form((), found) if found is not None else None
+        if shape not in self._forms:
+            found = Shape.of(self.weights.module, shape) if len(shape) == 3 else None
+            self._forms[shape] = Form((), found) if found is not None else None
+        return self._forms[shape]
 
     def gradients(self, table: Table, groups: list[Ints], objective: Objective, example: int) -> Gradients:
         """Leave gradients to torch."""
@@ -359,10 +362,10 @@ class QKernel:
 
     def _pack(self, name: str, theta: Tensor) -> None:
         """Bring one of the net's vectors to these values, unless it has them already."""
-        held = self._held.get(name)
-        if held is None or not torch.equal(held, theta.detach()):
+        values, held = theta.detach().numpy(), self._held.get(name)
+        if held is None or not self._code.same(held.numpy(), values):
             self._held[name] = theta.detach().clone()
-            self._code.pack(self.net, self._held[name].numpy(), getattr(self.net, name))
+            self._code.pack(self.net, values, getattr(self.net, name))
 
     def _unpack(self, name: str, theta: Tensor) -> None:
         """Read one of the net's vectors."""

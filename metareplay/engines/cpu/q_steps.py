@@ -22,7 +22,6 @@ from metareplay.engines.cpu.convolutions import (
     Filters,
     bring,
     descend,
-    feature,
     filters_in,
     look,
     make_eye,
@@ -63,7 +62,7 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's, as in torch.optim.Adam
 # Moments of weights without a gradient shrink for ever and become denormal numbers, with which many CPUs are a hundred
 # times slower. Below these limits they are set to 0. Such a moment moves a weight by less than lr * 1e-22, and such a
 # square is lost to rounding when EPSILON is added to its root.
-LEAST_MOMENT, LEAST_SQUARE = np.float32(1e-30), np.float32(1e-34)
+LEAST_MOMENT, LEAST_LANES = np.float32(1e-30), np.float32(1e-34)
 LIKE_FOUR = (0,) * 4
 ZERO, ONE = np.float32(0), np.float32(1)
 
@@ -140,8 +139,8 @@ def make_net(widths: Sequence[int], batch: int, adam: bool, convs: Sequence[Conv
     """Return room for a network; `pack` fills in weights.
 
     Args:
-        widths: The number of inputs, the width of each hidden layer, and the number of actions. On top of convolutions,
-            the inputs are all numbers that they give, the padding of their channels included.
+        widths: The number of inputs, or of what the convolutions give, the width of each hidden layer, and the number
+            of actions.
         batch: The largest number of transitions in a batch.
         adam: Whether to make room for Adam's moments.
         convs: The convolutions below.
@@ -188,17 +187,18 @@ def pack(net: QNet, theta: Array, out: Packed) -> None:
     """Write a vector in torch's order of the parameters into vectors of LANES."""
     k, depth = convolutions_packed(net.eye, theta, out), len(net.spans)
     for layer in range(depth):
-        fan_in, fan_out, first, span = net.widths[layer], net.widths[layer + 1], net.firsts[layer], net.spans[layer]
-        count = inputs_of(net.eye, layer, fan_in)
-        across, along = (1, span * LANES) if layer < depth - 1 else (span * LANES, 1)
-        for start in range(0, fan_out, EIGHT):  # few enough for the fastest cache
-            for i in range(count):
-                at = first * LANES + place_of(net.eye, layer, i) * along
-                for o in range(start, min(start + EIGHT, fan_out)):
-                    out.flat[at + o * across] = theta[k + o * count + i]
-        k += count * fan_out
+        fan_in, fan_out, span = net.widths[layer], net.widths[layer + 1], net.spans[layer]
+        first, (across, along) = (
+            net.firsts[layer] * LANES,
+            (1, span * LANES) if layer < depth - 1 else (span * LANES, 1),
+        )
+        for some in range(0, fan_in, LANES):  # a few inputs at a time stay in the fastest cache
+            for o in range(fan_out):
+                for i in range(some, min(some + LANES, fan_in)):
+                    out.flat[first + i * along + o * across] = theta[k + o * fan_in + i]
+        k += fan_in * fan_out
         for o in range(fan_out):
-            out.flat[first * LANES + o * across + fan_in * along] = theta[k]
+            out.flat[first + o * across + fan_in * along] = theta[k]
             k += 1
 
 
@@ -207,17 +207,18 @@ def unpack(net: QNet, given: Packed, theta: Array) -> None:
     """Do the reverse of `pack`."""
     k, depth = convolutions_unpacked(net.eye, given, theta), len(net.spans)
     for layer in range(depth):
-        fan_in, fan_out, first, span = net.widths[layer], net.widths[layer + 1], net.firsts[layer], net.spans[layer]
-        count = inputs_of(net.eye, layer, fan_in)
-        across, along = (1, span * LANES) if layer < depth - 1 else (span * LANES, 1)
-        for start in range(0, fan_out, EIGHT):
-            for i in range(count):
-                at = first * LANES + place_of(net.eye, layer, i) * along
-                for o in range(start, min(start + EIGHT, fan_out)):
-                    theta[k + o * count + i] = given.flat[at + o * across]
-        k += count * fan_out
+        fan_in, fan_out, span = net.widths[layer], net.widths[layer + 1], net.spans[layer]
+        first, (across, along) = (
+            net.firsts[layer] * LANES,
+            (1, span * LANES) if layer < depth - 1 else (span * LANES, 1),
+        )
+        for some in range(0, fan_in, LANES):  # a few inputs at a time stay in the fastest cache
+            for o in range(fan_out):
+                for i in range(some, min(some + LANES, fan_in)):
+                    theta[k + o * fan_in + i] = given.flat[first + i * along + o * across]
+        k += fan_in * fan_out
         for o in range(fan_out):
-            theta[k] = given.flat[first * LANES + o * across + fan_in * along]
+            theta[k] = given.flat[first + o * across + fan_in * along]
             k += 1
 
 
@@ -237,20 +238,13 @@ def convolutions_unpacked(eye: Eye | None, given: Packed, theta: Array) -> int:
     return unpack_filters(eye, given.filters, theta)
 
 
-@inlined
-def inputs_of(eye: Eye | None, layer: Index, fan_in: Index) -> Any:
-    """Return how many inputs a layer has in torch: those of the lowest without the padding of channels."""
-    if eye is None:
-        return fan_in
-    return fan_in if layer else eye.heights[-1] * eye.widths[-1] * eye.filters[-1]
-
-
-@inlined
-def place_of(eye: Eye | None, layer: Index, i: Index) -> Any:
-    """Return which input of a layer is torch's input i."""
-    if eye is None:
-        return i
-    return i if layer else feature(eye, i)
+@compiled
+def same(one: Array, other: Array) -> bool:
+    """Return whether two vectors have the same numbers."""
+    different = 0
+    for i in range(len(one)):
+        different += one[i] != other[i]
+    return different == 0
 
 
 # --- the values of actions
@@ -422,18 +416,17 @@ def dot_inputs(net: QNet, layer: Index) -> None:
 def backward_below(net: QNet, eye: Eye | None, action: Index, slope: Any) -> None:
     """Compute the gradients at the outputs of the last convolution, if there are convolutions."""
     if eye is not None:
-        zero, gradient = np.int64(0), eye.gradient
+        gradient, order = eye.gradient, eye.order
+        fill_zero(gradient)
         if len(net.spans) == 1:
-            row, by = net.firsts[0] + action * net.spans[0], splat(slope)
-            for j in range(0, net.widths[0], LANES):
-                there = multiply_add(by, load(net.weights.rows, row, j), splat(ZERO))
-                store(gradient, zero, j, where_open(load(net.inputs, zero, j), there))
+            first = (net.firsts[0] + action * net.spans[0]) * LANES
+            for i in range(net.widths[0]):
+                if net.inputs[0, i] > ZERO:
+                    gradient[order[i]] = slope * net.weights.flat[first + i]
         else:
-            dot_inputs(net, zero)
-            for j in range(0, net.widths[0], LANES):
-                store(gradient, zero, j, splat(ZERO))
+            dot_inputs(net, np.int64(0))
             for t in range(net.counts[0] - 1):
-                gradient[0, net.places[0, t]] = net.dots[0, t]
+                gradient[order[net.places[0, t]]] = net.dots[0, t]
 
 
 @inlined
@@ -521,7 +514,7 @@ def adam(net: QNet, scale: Any, lr: float) -> None:
         moment = moments[i] + new * (g - moments[i])
         square = kept * squares[i] + new_square * (g * g)
         moment = ZERO if abs(moment) < LEAST_MOMENT else moment
-        square = ZERO if square < LEAST_SQUARE else square
+        square = ZERO if square < LEAST_LANES else square
         moments[i] = moment
         squares[i] = square
         weights[i] -= rate * (moment / (np.sqrt(square) * correction + epsilon))
