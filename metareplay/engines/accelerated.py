@@ -19,22 +19,35 @@ class AcceleratedEngine(Engine):
     def __init__(self, plain: TorchEngine) -> None:
         self._plain = plain
 
+    def hand_back(self) -> None:
+        """Bring the moments of torch's engine up to date; an engine that keeps newer ones overrides this."""
+
     @final
     def healthy(self) -> bool:
         """Return whether weights, statistics and moments are finite."""
+        self.hand_back()
         return self._plain.healthy()
 
     @final
     def remember(self) -> Callable[[], None]:
         """Copy weights, buffers and moments."""
-        return self._plain.remember()
+        self.hand_back()
+        undo = self._plain.remember()
+
+        def undo_all() -> None:
+            self.hand_back()  # so that nothing newer comes later
+            undo()
+
+        return undo_all
 
     @final
     def state(self) -> dict[str, Tensor]:
         """Return an optimizer's moments."""
+        self.hand_back()
         return self._plain.state()
 
     @final
     def restore(self, state: dict[str, Tensor]) -> None:
         """Continue with saved moments."""
+        self.hand_back()  # so that nothing newer comes later
         self._plain.restore(state)

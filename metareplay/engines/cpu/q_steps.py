@@ -62,7 +62,7 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's, as in torch.optim.Adam
 # Moments of weights without a gradient shrink for ever and become denormal numbers, with which many CPUs are a hundred
 # times slower. Below these limits they are set to 0. Such a moment moves a weight by less than lr * 1e-22, and such a
 # square is lost to rounding when EPSILON is added to its root.
-LEAST_MOMENT, LEAST_LANES = np.float32(1e-30), np.float32(1e-34)
+LEAST_MOMENT, LEAST_SQUARE = np.float32(1e-30), np.float32(1e-34)
 LIKE_FOUR = (0,) * 4
 ZERO, ONE = np.float32(0), np.float32(1)
 
@@ -97,6 +97,7 @@ class QNet(NamedTuple):
     moments: Packed  # Adam's first moments; empty for SGD
     squares: Packed  # Adam's second moments; empty for SGD
     steps: Array  # (1,) int64: how many steps Adam has taken
+    learned: Array  # (1,) int64: how many examples were learned
     before_batch: Packed
     before_frame: Packed
     moments_before: Packed  # before the frame
@@ -174,6 +175,7 @@ def make_net(widths: Sequence[int], batch: int, adam: bool, convs: Sequence[Conv
         moments=packed(few, convs),
         squares=packed(few, convs),
         steps=np.zeros(1, np.int64),
+        learned=np.zeros(1, np.int64),
         before_batch=packed(vectors),
         before_frame=packed(vectors),
         moments_before=packed(few),
@@ -188,10 +190,8 @@ def pack(net: QNet, theta: Array, out: Packed) -> None:
     k, depth = convolutions_packed(net.eye, theta, out), len(net.spans)
     for layer in range(depth):
         fan_in, fan_out, span = net.widths[layer], net.widths[layer + 1], net.spans[layer]
-        first, (across, along) = (
-            net.firsts[layer] * LANES,
-            (1, span * LANES) if layer < depth - 1 else (span * LANES, 1),
-        )
+        first = net.firsts[layer] * LANES
+        across, along = (1, span * LANES) if layer < depth - 1 else (span * LANES, 1)
         for some in range(0, fan_in, LANES):  # a few inputs at a time stay in the fastest cache
             for o in range(fan_out):
                 for i in range(some, min(some + LANES, fan_in)):
@@ -208,10 +208,8 @@ def unpack(net: QNet, given: Packed, theta: Array) -> None:
     k, depth = convolutions_unpacked(net.eye, given, theta), len(net.spans)
     for layer in range(depth):
         fan_in, fan_out, span = net.widths[layer], net.widths[layer + 1], net.spans[layer]
-        first, (across, along) = (
-            net.firsts[layer] * LANES,
-            (1, span * LANES) if layer < depth - 1 else (span * LANES, 1),
-        )
+        first = net.firsts[layer] * LANES
+        across, along = (1, span * LANES) if layer < depth - 1 else (span * LANES, 1)
         for some in range(0, fan_in, LANES):  # a few inputs at a time stay in the fastest cache
             for o in range(fan_out):
                 for i in range(some, min(some + LANES, fan_in)):
@@ -514,7 +512,7 @@ def adam(net: QNet, scale: Any, lr: float) -> None:
         moment = moments[i] + new * (g - moments[i])
         square = kept * squares[i] + new_square * (g * g)
         moment = ZERO if abs(moment) < LEAST_MOMENT else moment
-        square = ZERO if square < LEAST_LANES else square
+        square = ZERO if square < LEAST_SQUARE else square
         moments[i] = moment
         squares[i] = square
         weights[i] -= rate * (moment / (np.sqrt(square) * correction + epsilon))
@@ -640,6 +638,7 @@ def learn(
     copy(net.squares.flat, net.squares_before.flat)
     finite = take_steps(net, table, rows, ends, batch, s, incoming, rates)
     if finite and is_finite(net.weights.flat) and is_finite(net.moments.flat) and is_finite(net.squares.flat):
+        net.learned[0] += 1
         return True
     net.steps[0] = steps
     copy(net.before_frame.flat, net.weights.flat)
