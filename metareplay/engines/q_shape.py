@@ -132,7 +132,8 @@ def parts_of(model: nn.Module) -> tuple[list[nn.Conv2d], list[nn.Linear]] | None
             return None
         convs.append(conv)
         layers = layers[2:]
-    if not convs or not layers or type(layers.pop(0)) is not nn.Flatten:
+    flatten = layers.pop(0) if convs and layers else None
+    if type(flatten) is not nn.Flatten or (flatten.start_dim, flatten.end_dim) != (1, -1):
         return None
     while layers:
         dense = layers.pop(0)

@@ -79,7 +79,9 @@ class CpuQEngine(AcceleratedEngine):
         if not isinstance(objective, TemporalDifference) or LossKind.of(objective.criterion) is not LossKind.HUBER:
             return "Huber's loss"
         if self.chain is None:
-            return None if self._form(table.shape("x")) is not None else "pictures that the convolutions fit"
+            first = table.column("x").gather(torch.zeros(1, dtype=torch.int64))
+            fits = self._form(first.shape[1:]) is not None and first.dtype in PICTURES
+            return None if fits else "pictures of bytes or float32 that fit the convolutions"
         columns = [table.column(name) for name in ("x", "next_x", "reward", "action", "over")]
         values = [column.values for column in columns if isinstance(column, TensorColumn)]
         if len(values) < len(columns) or any(value.device.type != "cpu" for value in values):
