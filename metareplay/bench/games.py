@@ -1,4 +1,6 @@
-"""How long a frame takes: game and agent in one compiled loop against the same frame by frame on torch, in turns.
+"""How long a frame takes: the compiled engine of the CPU against the same agent on torch, frame by frame, in turns.
+
+From states, game and agent are one compiled loop; from pictures, only the agent's arithmetic is compiled.
 
 `metareplay bench --on games`.
 """
@@ -23,7 +25,7 @@ from metareplay.bench.frame import (
 )
 from metareplay.environments.registration import need_gymnasium
 from metareplay.experiments.record import versions
-from metareplay.rl.game_experiment import GameExperiment
+from metareplay.rl.game_experiment import GameExperiment, Observed
 
 FRAMES: Final = 150_000  # of a run of the paper
 WARM_UP: Final = 600  # frames, after which everything is compiled and agents learn
@@ -56,8 +58,8 @@ class Setting:
     aim: float | None = None
 
 
-def _experiment(learner: str, game: str, **options: Any) -> GameExperiment:
-    return GameExperiment(learner=learner, game=game, observation="state", options=options)
+def _experiment(learner: str, game: str, observation: Observed = "state", **options: Any) -> GameExperiment:
+    return GameExperiment(learner=learner, game=game, observation=observation, options=options)
 
 
 SETTINGS: Final = (
@@ -65,13 +67,17 @@ SETTINGS: Final = (
     Setting("DQN-MER, Adam, Catcher", _experiment("dqn-mer", "catcher", lr=1e-4, optimizer="adam")),
     Setting("DQN, Adam, Catcher", _experiment("dqn", "catcher", lr=1e-4, optimizer="adam")),
     Setting("DQN-MER, SGD, Flappy Bird", _experiment("dqn-mer", "flappy-bird", lr=0.015)),
+    Setting("DQN-MER, SGD, Catcher, pictures", _experiment("dqn-mer", "catcher", "pixels", lr=0.01)),
+    Setting("DQN-MER, Adam, Catcher, pictures", _experiment("dqn-mer", "catcher", "pixels", lr=3e-5, optimizer="adam")),
+    Setting("DQN, Adam, Catcher, pictures", _experiment("dqn", "catcher", "pixels", lr=3e-4, optimizer="adam")),
+    Setting("DQN-MER, SGD, Flappy Bird, pictures", _experiment("dqn-mer", "flappy-bird", "pixels", lr=0.03)),
 )
 
 
 @final
 @dataclass(frozen=True)
 class GamesBenchmark(Benchmark):
-    """Time agents that play from states on the CPU."""
+    """Time agents that play on the CPU, from states and from pictures."""
 
     def run(self, effort: Effort, say: Say) -> dict[str, Any]:
         """Time everything and return the JSON document: see `Benchmark.run`."""
@@ -81,12 +87,12 @@ class GamesBenchmark(Benchmark):
 
     def sheets(self, found: Mapping[str, Any]) -> list[Sheet]:
         """Return the tables that show a document to people: see `Benchmark.sheets`."""
-        title = f"A frame from states, k = 17, one core of {found['versions']['processor']}"
+        title = f"A frame, k = 17, one core of {found['versions']['processor']}"
         return [Sheet(title, COLUMNS, found["timings"])]
 
 
 def measure(setting: Setting, effort: Effort) -> Timing:
-    """Time one setting in the compiled loop, and frame by frame on torch.
+    """Time one setting by the compiled engine, and frame by frame on torch.
 
     Args:
         setting: What to time.
