@@ -11,8 +11,7 @@ the filters see there; its weights W have one row per number of a patch and one 
 pixel by pixel, all channels of a pixel side by side, so a row of a patch is one contiguous run of numbers in the layer
 below. The pictures themselves are kept channel by channel, as they come.
 
-The input gradient needs W'. It is kept beside W, and a plain SGD step changes both by the same sums in the same order,
-so they stay equal in every bit.
+The input gradient needs W', which is written anew for every step: that takes far less time than the products.
 
 Channels are padded with zeros to whole vectors, patches likewise. Padding stays 0 in weights, values and gradients.
 """
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metareplay.engines.cpu.layout import Index, aligned
-from metareplay.engines.cpu.products import product
+from metareplay.engines.cpu.products import product, transpose
 from metareplay.engines.cpu.q_compiling import compiled
 from metareplay.engines.cpu.simd import EIGHT, LANES, add, load, multiply, splat, store, where_open
 from metareplay.engines.q_shape import Conv
@@ -228,13 +227,9 @@ def look(eye: Eye, filters: Filters) -> None:
 
 @compiled
 def turn(eye: Eye, filters: Filters) -> None:
-    """Transpose the weights of all but the first convolution."""
+    """Transpose the weights of all but the first convolution, before a step."""
     for layer in range(1, len(eye.filters)):
-        weights, turned = filters.weights[layer], eye.turned[layer]
-        for first in range(0, eye.sizes[layer], LANES):  # a few rows at a time stay in the fastest cache
-            for u in range(eye.filters[layer]):
-                for f in range(first, min(first + LANES, eye.sizes[layer])):
-                    turned[u, f] = weights[f, u]
+        transpose(filters.weights[layer], eye.sizes[layer], eye.filters[layer], eye.turned[layer])
 
 
 @compiled
@@ -261,16 +256,15 @@ def spread(eye: Eye, layer: Index) -> None:
 
 
 @compiled
-def descend(eye: Eye, out: Filters, factor: Any, directly: bool) -> None:
+def descend(eye: Eye, out: Filters, factor: Any) -> None:
     """Add the gradient for the input that was looked at last, times a factor.
 
-    `eye.gradient` must hold the gradient at the outputs of the last convolution.
+    `eye.gradient` must hold the gradient at the outputs of the last convolution, and `turn` must have been called.
 
     Args:
         eye: The convolutions.
         out: What to add to.
         factor: What the gradient is multiplied by.
-        directly: Whether `out` is the weights themselves, whose transposes change likewise.
     """
     by = splat(factor)
     for layer in range(len(eye.filters) - 1, -1, -1):
@@ -287,8 +281,6 @@ def descend(eye: Eye, out: Filters, factor: Any, directly: bool) -> None:
                 sums = add(sums, scaled)
             store(bias, np.int64(0), j, sums)
         product(out.weights[layer], size, patches, deltas, pixels, outs, False)
-        if directly and layer > 0:
-            product(eye.turned[layer], outs, deltas, patches, pixels, size, False)
 
 
 # --- torch's order of the weights

@@ -1,4 +1,4 @@
-"""Products of dense matrices, compiled, one thread."""
+"""Products and transposes of dense matrices, compiled, one thread."""
 
 from metareplay.engines.cpu.layout import Array, Index, compiled
 from metareplay.engines.cpu.simd import (
@@ -14,6 +14,7 @@ from metareplay.engines.cpu.simd import (
     splat_eight,
     store,
     store_eight,
+    turned,
     zeros,
 )
 
@@ -79,3 +80,17 @@ def one_column(out: Array, i: Index, left: Array, right: Array, count: Index, co
     for p in range(count):
         sums = multiply_add_each(load(right, p, column), splat_eight(left, p, i), sums)
     store_eight(out, i, column, sums)
+
+
+@compiled
+def transpose(matrix: Array, rows: Index, columns: Index, out: Array) -> None:
+    """Set out[j, i] = matrix[i, j] for i < rows and j < columns, and nothing else."""
+    for i in range(0, rows - rows % LANES, LANES):
+        for j in range(0, columns - columns % LANES, LANES):
+            found = turned(load_eight(matrix, i, j), load_eight(matrix, i + EIGHT, j))
+            store_eight(out, j, i, found[:EIGHT])
+            store_eight(out, j + EIGHT, i, found[EIGHT:])
+    for i in range(rows):
+        whole = columns - columns % LANES if i < rows - rows % LANES else 0
+        for j in range(whole, columns):
+            out[j, i] = matrix[i, j]

@@ -31,6 +31,7 @@ from metareplay.engines.cpu.convolutions import (
     unpack_filters,
 )
 from metareplay.engines.cpu.layout import Index, aligned
+from metareplay.engines.cpu.products import transpose
 from metareplay.engines.cpu.q_compiling import compiled, inlined
 from metareplay.engines.cpu.simd import (
     EIGHT,
@@ -189,17 +190,21 @@ def pack(net: QNet, theta: Array, out: Packed) -> None:
     """Write a vector in torch's order of the parameters into vectors of LANES."""
     k, depth = convolutions_packed(net.eye, theta, out), len(net.spans)
     for layer in range(depth):
-        fan_in, fan_out, span = net.widths[layer], net.widths[layer + 1], net.spans[layer]
-        first = net.firsts[layer] * LANES
-        across, along = (1, span * LANES) if layer < depth - 1 else (span * LANES, 1)
-        for some in range(0, fan_in, LANES):  # a few inputs at a time stay in the fastest cache
+        fan_in, fan_out, first, wide = net.widths[layer], net.widths[layer + 1], net.firsts[layer], net.spans[layer]
+        rows = fan_in + 1 if layer < depth - 1 else fan_out
+        ours = out.flat[first * LANES : (first + rows * wide) * LANES].reshape(rows, wide * LANES)
+        theirs = theta[k : k + fan_in * fan_out].reshape(fan_out, fan_in)
+        k += theirs.size
+        if layer < depth - 1:
+            transpose(theirs, fan_out, fan_in, ours)
             for o in range(fan_out):
-                for i in range(some, min(some + LANES, fan_in)):
-                    out.flat[first + i * along + o * across] = theta[k + o * fan_in + i]
-        k += fan_in * fan_out
-        for o in range(fan_out):
-            out.flat[first + o * across + fan_in * along] = theta[k]
-            k += 1
+                ours[fan_in, o] = theta[k + o]
+        else:
+            for o in range(fan_out):
+                for i in range(fan_in):
+                    ours[o, i] = theirs[o, i]
+                ours[o, fan_in] = theta[k + o]
+        k += fan_out
 
 
 @compiled
@@ -207,17 +212,21 @@ def unpack(net: QNet, given: Packed, theta: Array) -> None:
     """Do the reverse of `pack`."""
     k, depth = convolutions_unpacked(net.eye, given, theta), len(net.spans)
     for layer in range(depth):
-        fan_in, fan_out, span = net.widths[layer], net.widths[layer + 1], net.spans[layer]
-        first = net.firsts[layer] * LANES
-        across, along = (1, span * LANES) if layer < depth - 1 else (span * LANES, 1)
-        for some in range(0, fan_in, LANES):  # a few inputs at a time stay in the fastest cache
+        fan_in, fan_out, first, wide = net.widths[layer], net.widths[layer + 1], net.firsts[layer], net.spans[layer]
+        rows = fan_in + 1 if layer < depth - 1 else fan_out
+        ours = given.flat[first * LANES : (first + rows * wide) * LANES].reshape(rows, wide * LANES)
+        theirs = theta[k : k + fan_in * fan_out].reshape(fan_out, fan_in)
+        k += theirs.size
+        if layer < depth - 1:
+            transpose(ours, fan_in, fan_out, theirs)
             for o in range(fan_out):
-                for i in range(some, min(some + LANES, fan_in)):
-                    theta[k + o * fan_in + i] = given.flat[first + i * along + o * across]
-        k += fan_in * fan_out
-        for o in range(fan_out):
-            theta[k] = given.flat[first + o * across + fan_in * along]
-            k += 1
+                theta[k + o] = ours[fan_in, o]
+        else:
+            for o in range(fan_out):
+                for i in range(fan_in):
+                    theirs[o, i] = ours[o, i]
+                theta[k + o] = ours[o, fan_in]
+        k += fan_out
 
 
 @inlined
@@ -428,10 +437,10 @@ def backward_below(net: QNet, eye: Eye | None, action: Index, slope: Any) -> Non
 
 
 @inlined
-def add_below(eye: Eye | None, out: Packed, factor: Any, directly: bool) -> None:
+def add_below(eye: Eye | None, out: Packed, factor: Any) -> None:
     """Add the gradient of one transition's loss with respect to the convolutions times a factor."""
     if eye is not None:
-        descend(eye, out.filters, factor, directly)
+        descend(eye, out.filters, factor)
 
 
 @inlined
@@ -531,6 +540,7 @@ def step(
     directly = end - some == 1 and not rates.adam and (blind or unlimited)
     if not directly:
         fill_zero(net.gradient.flat)
+    turn_below(net.eye, net.weights)
     for t in range(some, end):
         row = rows[t]
         action = table.action[row]
@@ -546,7 +556,7 @@ def step(
             scale = scale_for(norm_of_one(net, slope), rates.clip)
         factor = -rate * scale if directly else share
         add_outer(net, net.weights if directly else net.gradient, action, slope, factor)
-        add_below(net.eye, net.weights if directly else net.gradient, factor, directly)
+        add_below(net.eye, net.weights if directly else net.gradient, factor)
     if not unlimited and (end - some > 1 or not blind):
         scale = scale_for(norm_of(net.gradient.flat), rates.clip)
     if rates.adam:
@@ -555,8 +565,6 @@ def step(
         weights, gradient, by = net.weights.flat, net.gradient.flat, rate * scale
         for i in range(len(weights)):
             weights[i] -= by * gradient[i]
-    if not directly:
-        turn_below(net.eye, net.weights)
     return True
 
 
@@ -603,7 +611,6 @@ def take_steps(
         start, end = ends[b], ends[b + 1]
         if rates.within != ONE:
             copy(net.weights.flat, net.before_batch.flat)
-        turn_below(net.eye, net.weights)
         set_targets(net, table, rows, start, end, rates)
         size = end - start if rates.together else 1
         for some in range(start, end, size):

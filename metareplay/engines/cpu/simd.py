@@ -290,6 +290,24 @@ def store_eight(_typing: Any, matrix: Any, row: Any, column: Any, vectors: Any) 
 
 
 @_intrinsic
+def turned(_typing: Any, low: Any, high: Any) -> Made:
+    """Return the columns of a square of LANES vectors, of which `low` has the first eight and `high` the others."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        rows = [builder.extract_value(half, k) for half in args for k in range(EIGHT)]
+        for step in (8, 4, 2, 1):  # rows and columns that far apart change places
+            keep = _lanes(LANES + lane - step if lane & step else lane for lane in range(LANES))
+            swap = _lanes(LANES + lane if lane & step else lane + step for lane in range(LANES))
+            for k in (row for row in range(LANES) if not row & step):
+                one, other = rows[k], rows[k + step]
+                rows[k] = builder.shuffle_vector(one, other, keep)
+                rows[k + step] = builder.shuffle_vector(one, other, swap)
+        return context.make_tuple(builder, signature.return_type, rows)
+
+    return types.UniTuple(low.dtype, LANES)(low, high), codegen
+
+
+@_intrinsic
 def inner(_typing: Any, a: Any, b: Any, c: Any) -> Made:
     """Return c + a_1 b_1 + a_2 b_2 + ..., as two sums (odd and even terms) that do not wait for each other."""
 
