@@ -142,6 +142,8 @@ def parts_of(model: nn.Module) -> tuple[list[nn.Conv2d], list[nn.Linear]] | None
         if layers and (type(layers.pop(0)) is not nn.ReLU or not layers):
             return None
         denses.append(dense)
-    each_once = len({id(layer) for layer in (*convs, *denses)}) == len(convs) + len(denses)
-    trained = all(p.requires_grad and p.dtype == torch.float32 for p in model.parameters())
-    return (convs, denses) if denses and trained and each_once else None
+    expected = [parameter for layer in (*convs, *denses) for parameter in (layer.weight, layer.bias)]
+    found = list(model.parameters())  # each once, in the order of the flat vector
+    as_expected = len(expected) == len(found) and all(a is b for a, b in zip(expected, found, strict=True))
+    trained = all(p.requires_grad and p.dtype == torch.float32 for p in found)
+    return (convs, denses) if denses and trained and as_expected else None

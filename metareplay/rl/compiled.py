@@ -15,6 +15,7 @@ from torch import Tensor
 from metareplay._core.checks import check_count
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Purpose
+from metareplay._core.interrupts import HeldBack
 from metareplay._core.numba_private import cached_njit, source_stamp
 from metareplay._core.plan import Rates
 from metareplay._core.table import Table, TensorColumn
@@ -261,7 +262,7 @@ class CompiledPlay:
         engine = self.agent.chosen_engine
         if not isinstance(engine, CpuQEngine):
             raise TypeError(type(engine))  # the constructor has looked
-        with engine.lock:
+        with engine.lock, HeldBack():
             table = self._table()
             learned, counts = self._frames(count, engine, table)
             self._count(counts, learned, table)

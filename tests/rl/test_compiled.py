@@ -1,5 +1,6 @@
 """Game and learner in one compiled loop leave the same bits as the loop over frames."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import metareplay as mr
 from metareplay.environments import CatcherEnv, FlappyBirdEnv, Schedule, ScheduledEnv
 from metareplay.environments.environment import GameEnv
 from metareplay.environments.kernels import OVER
+from metareplay.rl import compiled
 from metareplay.rl.compiled import CompiledPlay, obstacle
 
 Array = NDArray[Any]
@@ -166,6 +168,33 @@ def test_resuming_gives_the_same_bits(kind: str, optimizer: str, tmp_path: Path)
     for name in expected.keys() - {"writes"}:  # only the first run has written these rows before
         assert np.array_equal(expected[name], found[name]), name
     assert np.array_equal(whole.state, ended.state)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_ctrl_c_comes_after_the_frames_that_were_played(optimizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, stopped = (agent("catcher", lr=1e-3, optimizer=optimizer) for _ in range(2))
+    joined(whole, game("catcher")).frames(90)
+    play = joined(stopped, game("catcher"))
+    with monkeypatch.context() as patch:
+        patch.setattr(compiled, "play_frames", pressing_ctrl_c(compiled.play_frames))
+        with pytest.raises(KeyboardInterrupt):
+            play.frames(40)
+    assert stopped.seen == 40
+    x = torch.rand(3, 4)
+    torch.testing.assert_close(stopped.outputs(x), stopped.model(x).detach())
+    play.frames(50)
+    assert_same(whole, stopped)
+
+
+def pressing_ctrl_c(function: Any) -> Any:
+    """Return the function, during which Ctrl-C is pressed."""
+
+    def wrapped(*arguments: Any) -> Any:
+        found = function(*arguments)
+        signal.raise_signal(signal.SIGINT)
+        return found
+
+    return wrapped
 
 
 def test_both_loops_can_take_turns() -> None:

@@ -19,7 +19,7 @@ def compiling(ran: set[tuple[bool, ...]], *kind: bool) -> Iterator[None]:
     if kind in ran:
         yield
         return
-    remark = "compiling the CPU engine for this machine and this kind of learner, once (up to 20 seconds)"
+    remark = "compiling the CPU engine for this machine and this kind of learner, once (up to a minute)"
     timer = threading.Timer(2.0, logger.warning, [remark])
     timer.daemon = True
     timer.start()

@@ -62,9 +62,8 @@ class Eye(NamedTuple):
     values: tuple[Array, ...]
     patches: tuple[Array, ...]  # a row per pixel; a vector of room behind each
     deltas: tuple[Array, ...]  # gradients at the outputs
-    turned: tuple[Array, ...]  # the weights transposed; of no use for the first convolution
-    returned: tuple[Array, ...]  # gradients at the patches; of no use for the first convolution
-    scale: Array  # (1,) what inputs are divided by
+    turned: tuple[Array, ...]  # the weights transposed; unused for the first convolution
+    returned: tuple[Array, ...]  # gradients at the patches; unused for the first convolution
     order: Array  # (features,) int64: where the last convolution has its outputs, in the order of torch's Flatten
     features: Array  # (1, features) its outputs in that order
     gradient: Array  # (all,) the gradients at its outputs side by side, as it has them
@@ -114,7 +113,6 @@ def make_eye(convs: Sequence[Conv]) -> Eye:
         deltas=tuple(deltas),
         turned=tuple(turned),
         returned=tuple(returned),
-        scale=np.ones(1, np.float32),
         order=_order(convs),
         features=aligned((1, features_of(convs)), np.float32),
         gradient=deltas[-1].reshape(-1),
@@ -181,10 +179,10 @@ def _up(number: int, unit: int) -> int:
 
 @compiled
 def bring(eye: Eye, xs: Array, r: Index) -> None:
-    """Set the input to xs[r], scaled."""
-    given, room, scale = xs[r], eye.values[0][0], eye.scale[0]
+    """Set the input to xs[r]."""
+    given, room = xs[r], eye.values[0][0]
     for i in range(len(given)):
-        room[i] = np.float32(given[i]) / scale
+        room[i] = given[i]
 
 
 @compiled
@@ -217,6 +215,8 @@ def look(eye: Eye, filters: Filters) -> None:
             for j in range(0, outs, LANES):
                 value = add(load(values, p, j), load(bias, np.int64(0), j))
                 store(values, p, j, where_open(value, value))
+            for j in range(outs, values.shape[1]):
+                values[p, j] = ZERO  # not NaN either, if inputs are infinite
     found, order, features = eye.values[-1].reshape(-1), eye.order, eye.features[0]
     for i in range(len(order)):
         features[i] = found[order[i]]

@@ -16,14 +16,14 @@ from metareplay.engines.accelerated import AcceleratedEngine
 from metareplay.engines.chain import Chain, LossKind
 from metareplay.engines.cpu.q_kernel import Form, QKernel
 from metareplay.engines.engine import Gradients, Outcome
+from metareplay.engines.inputs import as_input
 from metareplay.engines.objective import Objective
 from metareplay.engines.q_shape import Shape, parts_of
 from metareplay.engines.temporal_difference import TemporalDifference
 from metareplay.engines.torch_engine import TorchEngine
 from metareplay.networks import TaskModule
 
-PICTURES = (torch.uint8, torch.float32)  # what convolutions take
-FEW = 100  # inputs; torch computes the outputs of more than that faster, many at a time
+FEW = 100  # vectors; torch computes the outputs of more than that faster, many at a time
 ADAM = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "amsgrad": False, "maximize": False}  # torch's defaults
 
 
@@ -80,8 +80,8 @@ class CpuQEngine(AcceleratedEngine):
             return "Huber's loss"
         if self.chain is None:
             first = table.column("x").gather(torch.zeros(1, dtype=torch.int64))
-            fits = self._form(first.shape[1:]) is not None and first.dtype in PICTURES
-            return None if fits else "pictures of bytes or float32 that fit the convolutions"
+            fits = self._form(first.shape[1:]) is not None and _is_picture(first)
+            return None if fits else "pictures of bytes or real numbers that fit the convolutions"
         columns = [table.column(name) for name in ("x", "next_x", "reward", "action", "over")]
         values = [column.values for column in columns if isinstance(column, TensorColumn)]
         if len(values) < len(columns) or any(value.device.type != "cpu" for value in values):
@@ -99,16 +99,18 @@ class CpuQEngine(AcceleratedEngine):
                 self.name = f"{self._plain.name} (the compiled engine needs {missing})"
             if self.name != "cpu" or not isinstance(objective, TemporalDifference):
                 return self._plain.execute(plan, table, objective)
-            kernel, stopped = None, None
-            try:
-                self.weights.check()
-                kernel = self._kernel_for(table.shape("x"), int(np.diff(plan.ends).max(initial=1)))
-                kernel.take(objective)
-                kernel.run(plan, table, objective)
-            except BaseException as error:  # Ctrl-C, or no room for the kernel's arrays
-                stopped = error
-            with HeldBack():
-                learned = kernel.give() if kernel is not None else 0
+            learned, stopped = 0, None
+            with HeldBack():  # compiled code does not hear of Ctrl-C, so it comes before or after the plan
+                try:
+                    self.weights.check()
+                    kernel = self._kernel_for(table.shape("x"), int(np.diff(plan.ends).max(initial=1)))
+                    kernel.take(objective)
+                    try:
+                        kernel.run(plan, table, objective)
+                    finally:
+                        learned = kernel.give()
+                except Exception as error:  # a table that cannot be read, or no room for the kernel's arrays
+                    stopped = error
             return Outcome(learned, stopped)
 
     def hand_back(self) -> None:
@@ -152,11 +154,16 @@ class CpuQEngine(AcceleratedEngine):
         """Predict by the kernel, but let torch predict many vectors, and inputs that the kernel does not take."""
         form, usable = self._form(xs.shape[1:]), self.name == "cpu" and not xs.is_cuda and len(xs) > 0
         few_vectors = self.chain is not None and len(xs) <= FEW and xs.dtype == torch.float32
-        fits = few_vectors or (self.chain is None and xs.dtype in PICTURES)
+        fits = few_vectors or (self.chain is None and _is_picture(xs))
         if form is None or not usable or not fits:
             return self._plain.outputs(xs, tasks)
         with self.lock:
-            return self._kernel_for(xs.shape[1:]).outputs(xs.flatten(1))
+            return self._kernel_for(xs.shape[1:]).outputs(as_input(xs, self.weights))
+
+
+def _is_picture(xs: Tensor) -> bool:
+    """Return whether inputs have a dtype that becomes float32."""
+    return xs.dtype == torch.uint8 or xs.is_floating_point()
 
 
 def _is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:

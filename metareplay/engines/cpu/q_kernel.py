@@ -1,9 +1,6 @@
 """The kernel of deep Q-learning with its arrays: what is copied in, run, and copied out."""
 
-import logging
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -16,11 +13,11 @@ from metareplay._core.imports import import_whole
 from metareplay._core.plan import Plan, Rates
 from metareplay._core.table import Table, TensorColumn
 from metareplay._core.weights import Weights
-from metareplay.engines.inputs import scale_of
+from metareplay.engines.cpu.compiling import compiling
+from metareplay.engines.inputs import gather
 from metareplay.engines.q_shape import Conv, Shape
 from metareplay.engines.temporal_difference import TemporalDifference
 
-logger = logging.getLogger("metareplay")
 MOMENTS: Final = {"moments": "exp_avg", "squares": "exp_avg_sq"}  # Adam's, by their names in the kernel
 
 
@@ -59,10 +56,10 @@ class Form:
 
 @final
 class QKernel:
-    """Run the kernel on its arrays. Weights are copied in before a call and out after it.
+    """Run the kernel on its arrays. Weights are copied in before a call, where they differ, and out after it.
 
-    Adam's moments stay in the kernel until somebody asks for them (`give_moments`): copying them takes about as long as
-    a step.
+    Adam's moments stay in the kernel until somebody asks for them (`give_moments`), because copying them takes about as
+    long as a step.
 
     Args:
         weights: The model's weights.
@@ -79,9 +76,10 @@ class QKernel:
         self._weights, self._optimizer = weights, optimizer
         self.form, self.batch = form, batch
         self.net: Any = form.make_net(batch, optimizer is not None)
-        self._held: dict[str, Tensor] = {}  # what is in the kernel, in torch's order
+        self._held: dict[str, Tensor] = {}  # what was in the kernel when it was last looked at, in torch's order
+        self._known = set[str]()  # what has not changed in the kernel since
         self._is_ahead = False  # whether the moments in the kernel are newer than the optimizer's
-        self._has_run = False
+        self._ran = set[tuple[bool, ...]]()  # the kinds of work that were done, for the remark on compiling
 
     def take(self, objective: TemporalDifference) -> None:
         """Copy the model's weights, the target network's and Adam's moments into the kernel.
@@ -89,13 +87,16 @@ class QKernel:
         Args:
             objective: The objective with the target network.
         """
-        self._pack("weights", self._weights.theta)
-        self._pack("target", objective.target.theta)
-        if self._optimizer is not None and not self._is_ahead:
-            state = self._moments()
-            self.net.steps[0] = int(state["step"]) if state else 0
-            for name, moment in MOMENTS.items():
-                self._pack(name, state[moment] if state else torch.zeros_like(self._weights.theta))
+        with self.compiling():
+            self._pack("weights", self._weights.theta)
+            self._pack("target", objective.target.theta)
+            if self._optimizer is not None and not self._is_ahead:
+                state = self._moments()
+                self.net.steps[0] = int(state["step"]) if state else 0
+                for name, moment in MOMENTS.items():
+                    self._pack(name, state[moment] if state else torch.zeros_like(self._weights.theta))
+        self.net.learned[0] = 0
+        self._known.clear()  # from now on the arrays may change
 
     def give(self, objective: TemporalDifference | None = None) -> int:
         """Copy the kernel's weights into the model; return how many examples were learned since the last call.
@@ -109,7 +110,7 @@ class QKernel:
             self._is_ahead = self._optimizer is not None
         if objective is not None:
             self._unpack("target", objective.target.theta)
-        self.net.learned[0] = 0
+        self._known |= {"weights", "target"}
         return learned
 
     def give_moments(self) -> None:
@@ -150,30 +151,23 @@ class QKernel:
     def _gathered(self, table: Table, plan: Plan) -> tuple[Any, Ints, int]:
         """Return copies of the rows that a plan for one example visits, their new numbers, and that of the incoming."""
         rows, numbers = np.unique(plan.rows, return_inverse=True)
-        found = table.gather(torch.from_numpy(rows))
-        xs, following = (found[name].cpu().flatten(1).numpy() for name in ("x", "next_x"))
-        action, reward, over = (found[name].cpu().numpy() for name in ("action", "reward", "over"))
-        self._scale(found["x"])
+        found = gather(table, torch.from_numpy(rows), self._weights)
+        xs, following = (found[name].flatten(1).numpy() for name in ("x", "next_x"))
+        action, reward, over = (found[name].numpy() for name in ("action", "reward", "over"))
         incoming = np.flatnonzero(rows == plan.incoming)
         columns = self._code.Transitions(xs, action, reward, following, over)
         return columns, numbers.reshape(-1), int(incoming[0]) if len(incoming) else -1
-
-    def _scale(self, xs: Tensor) -> None:
-        """Let the kernel scale inputs like these."""
-        self.net.eye.scale[0] = scale_of(xs)
 
     def outputs(self, xs: Tensor) -> Tensor:
         """Compute the values of all actions.
 
         Args:
-            xs: Inputs, one per row.
+            xs: Inputs, as the model takes them.
         """
-        self._pack("weights", self._weights.theta)
-        if self.form.convs:
-            self._scale(xs)
         found = np.empty((len(xs), self.net.widths[-1]), np.float32)
-        with self.compiling():
-            self._code.outputs(self.net, xs.contiguous().numpy(), found)
+        with self.compiling(False):
+            self._pack("weights", self._weights.theta)
+            self._code.outputs(self.net, xs.flatten(1).contiguous().numpy(), found)
         return torch.from_numpy(found)
 
     def columns(self, table: Table) -> Any:
@@ -214,19 +208,13 @@ class QKernel:
             lr=0.0 if self._optimizer is None else float(self._optimizer.param_groups[0]["lr"]),
         )
 
-    @contextmanager
-    def compiling(self) -> Iterator[None]:
-        """Log a remark if the first call takes long: the kernel is compiled for this CPU, once."""
-        remark = "compiling deep Q-learning for this machine, once (up to 20 seconds)"
-        timer = threading.Timer(2.0, logger.warning, [remark])
-        timer.daemon = True
-        if not self._has_run:
-            timer.start()
-        self._has_run = True
-        try:
-            yield
-        finally:
-            timer.cancel()
+    def compiling(self, learns: bool = True) -> AbstractContextManager[None]:
+        """Log a remark if the first call takes long, because the kernel is compiled for this CPU.
+
+        Args:
+            learns: Whether it is a call that learns.
+        """
+        return compiling(self._ran, learns, bool(self.form.convs))
 
     def _parameter(self) -> nn.Parameter:
         assert self._optimizer is not None
@@ -240,14 +228,16 @@ class QKernel:
 
     def _pack(self, name: str, theta: Tensor) -> None:
         """Bring one of the net's vectors to these values, unless it has them already."""
-        values, held = theta.detach().numpy(), self._held.get(name)
-        if held is None or not self._code.same(held.numpy(), values):
-            self._held.pop(name, None)  # until it is true again
+        values = theta.detach().numpy()
+        if name not in self._known or not self._code.same(self._held[name].numpy(), values):
+            self._known.discard(name)
             self._code.pack(self.net, values, getattr(self.net, name))
             self._held[name] = theta.detach().clone()
+            self._known.add(name)
 
     def _unpack(self, name: str, theta: Tensor) -> None:
         """Read one of the net's vectors."""
-        held = self._held.setdefault(name, torch.empty_like(theta))
+        held = self._held[name]
         self._code.unpack(self.net, getattr(self.net, name), held.numpy())
         theta.copy_(held)
+        self._known.add(name)

@@ -109,7 +109,7 @@ class QNet(NamedTuple):
 class Transitions(NamedTuple):
     """Hold a table's columns."""
 
-    x: Array  # (R, inputs) float32; in front of convolutions also uint8, all pictures of an input side by side
+    x: Array  # (R, inputs) float32; in front of convolutions, all pictures of an input side by side
     action: Array  # (R,) int64
     reward: Array  # (R,) float32
     next_x: Array
@@ -134,7 +134,7 @@ class QRates(NamedTuple):
 def packed(vectors: int, convs: Sequence[Conv] = ()) -> Packed:
     """Return zeros for as many vectors, which start on a cache line; the last ones are those of the convolutions."""
     flat = aligned((vectors * LANES,), np.float32)
-    return Packed(flat.reshape(vectors, LANES), flat, filters_in(flat, convs if vectors else ()))
+    return Packed(flat.reshape(vectors, LANES), flat, filters_in(flat, convs))
 
 
 def make_net(widths: Sequence[int], batch: int, adam: bool, convs: Sequence[Conv] = ()) -> QNet:
@@ -155,7 +155,8 @@ def make_net(widths: Sequence[int], batch: int, adam: bool, convs: Sequence[Conv
     ends = np.cumsum(rows * spans)
     vectors, longest = int(ends[-1] + spans.max()), (int(sizes.max()) // LANES + 2) * LANES
     vectors += room_for(convs) // LANES
-    few = vectors if adam else 0
+    weights = packed(vectors, convs)
+    none = weights._replace(rows=weights.rows[:0], flat=weights.flat[:0])
     return QNet(
         widths=sizes,
         firsts=np.concatenate(([0], ends[:-1])),
@@ -170,17 +171,17 @@ def make_net(widths: Sequence[int], batch: int, adam: bool, convs: Sequence[Conv
         outputs=aligned((1, widths[-1]), np.float32),
         dots=aligned((1, longest), np.float32),
         targets=aligned((1, batch), np.float32),
-        weights=packed(vectors, convs),
+        weights=weights,
         target=packed(vectors, convs),
         gradient=packed(vectors, convs),
-        moments=packed(few, convs),
-        squares=packed(few, convs),
+        moments=packed(vectors, convs) if adam else none,
+        squares=packed(vectors, convs) if adam else none,
         steps=np.zeros(1, np.int64),
         learned=np.zeros(1, np.int64),
         before_batch=packed(vectors),
         before_frame=packed(vectors),
-        moments_before=packed(few),
-        squares_before=packed(few),
+        moments_before=packed(vectors if adam else 0),
+        squares_before=packed(vectors if adam else 0),
         eye=make_eye(convs) if convs else None,
     )
 

@@ -1,5 +1,6 @@
 """Q-networks with convolutions, compiled, land on torch's weights, whatever their shapes."""
 
+import signal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from metareplay._core.plan import Plan, Rates
 from metareplay.engines.cpu import q_steps
 from metareplay.engines.cpu.convolutions import features_of
 from metareplay.engines.cpu.q_engine import CpuQEngine
+from metareplay.engines.cpu.q_kernel import QKernel
 from metareplay.engines.q_shape import Conv, Shape, parts_of
 
 Array = NDArray[Any]
@@ -44,10 +46,10 @@ def small(hidden: tuple[int, ...] = (7,)) -> nn.Sequential:
 
 def played(agent: mr.QLearner, frames: int, image: tuple[int, ...] = (2, 9, 8), dtype: Any = np.uint8) -> mr.QLearner:
     """Let an agent act on random pictures and learn; they depend on how many it has seen."""
-    high = 256 if dtype == np.uint8 else 2
     for _ in range(frames):
         rng = np.random.default_rng(agent.seen)
-        x, following = rng.integers(0, high, (2, *image)).astype(dtype)
+        pictures = 256 * rng.random((2, *image)) if dtype == np.uint8 else rng.normal(size=(2, *image))
+        x, following = pictures.astype(dtype)
         agent.observe(x, agent.act(x), float(rng.normal()), following, bool(rng.random() < 0.2))
     return agent
 
@@ -58,13 +60,13 @@ def distance(one: mr.QLearner, other: mr.QLearner) -> float:
 
 @st.composite
 def shapes(draw: st.DrawFn) -> tuple[tuple[int, int, int], list[dict[str, Any]]]:
-    """The shape of a picture, and up to three convolutions that fit it."""
+    """The shape of a picture, and two convolutions that fit it; another number would be compiled anew."""
     image = (draw(st.integers(1, 5)), draw(st.integers(1, 13)), draw(st.integers(1, 13)))
     convs, (height, width) = list[dict[str, Any]](), image[1:]
-    for _ in range(draw(st.integers(1, 3))):
+    for _ in range(2):
         kernel = draw(st.integers(1, min(height, 5))), draw(st.integers(1, min(width, 5)))
         stride = draw(st.integers(1, 4)), draw(st.integers(1, 4))
-        convs.append({"out_channels": draw(st.integers(1, 20)), "kernel_size": kernel, "stride": stride})
+        convs.append({"out_channels": draw(st.integers(1, 40)), "kernel_size": kernel, "stride": stride})
         height, width = ((a - b) // c + 1 for a, b, c in zip((height, width), kernel, stride, strict=True))
     return image, convs
 
@@ -90,7 +92,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         "image": image,
         "convs": convs,
         "hidden": tuple(draw(st.lists(st.integers(1, 20), max_size=2))),
-        "dtype": draw(st.sampled_from([np.uint8, np.float32])),
+        "dtype": draw(st.sampled_from([np.uint8, np.float32, np.float64])),
     }
 
 
@@ -179,6 +181,35 @@ def test_moments_are_there_for_whoever_asks_and_heard_from_whoever_sets_them() -
 
 
 @pytest.mark.parametrize("optimizer", RATES)
+@pytest.mark.parametrize("method", ["take", "run", "give"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_comes_after_the_frame(optimizer: Any, method: str, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if it is pressed twice: what is compiled cannot hang."""
+
+    def agent() -> mr.QLearner:
+        options: dict[str, Any] = {"lr": RATES[optimizer], "optimizer": optimizer, "target_every": 2, **EXPLORES}
+        return mr.DQNMER(small(), memory=mr.Reservoir(9), k=3, warmup=0, **options)
+
+    whole, stopped = played(agent(), 8), played(agent(), 3)
+    original = getattr(QKernel, method)
+
+    def pressing(*arguments: Any) -> Any:
+        found = original(*arguments)
+        for _ in range(times):
+            signal.raise_signal(signal.SIGINT)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(QKernel, method, pressing)
+        with pytest.raises(KeyboardInterrupt):
+            played(stopped, 1)
+    assert stopped.seen == 4
+    played(stopped, 4)
+    assert torch.equal(stopped.weights.theta, whole.weights.theta)
+    assert torch.equal(stopped.temporal_difference.target.theta, whole.temporal_difference.target.theta)
+
+
+@pytest.mark.parametrize("optimizer", RATES)
 def test_a_frame_that_is_not_finite_is_undone_and_named(optimizer: Any) -> None:
     agent = mr.DQNMER(small(), memory=mr.Reservoir(5), lr=RATES[optimizer], k=2, warmup=0, optimizer=optimizer)
     played(agent, 3)
@@ -196,16 +227,25 @@ def test_a_frame_that_is_not_finite_is_undone_and_named(optimizer: Any) -> None:
     assert played(agent, 1).seen == 4
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float16])
-def test_pictures_of_other_dtypes_are_torch_s(dtype: Any) -> None:
-    agent = mr.DQN(small(), memory=mr.Recent(5), warmup=0)
-    played(agent, 3, dtype=dtype)
-    assert agent.chosen_engine.name == (
-        "torch (the compiled engine needs pictures of bytes or float32 that fit the convolutions)"
-    )
+def test_pictures_of_whole_numbers_are_left_to_torch_which_refuses_them() -> None:
+    agent = mr.DQN(small(), memory=mr.Recent(5), warmup=9)
+    with pytest.raises(mr.InputError, match="the model cannot take inputs of shape"):
+        agent.act(np.zeros((2, 9, 8), np.int64))
 
 
-CONV, HEAD = nn.Conv2d(2, 3, 3), nn.Linear(126, 3)
+CONV, HEAD, SQUARE = nn.Conv2d(2, 3, 3), nn.Linear(126, 3), nn.Linear(3, 3)
+
+
+def tied(layer: nn.Linear, to: nn.Linear) -> nn.Linear:
+    layer.weight = to.weight
+    return layer
+
+
+def test_a_network_with_a_parameter_of_its_own_is_torch_s() -> None:
+    model = nn.Sequential(CONV, nn.ReLU(), nn.Flatten(), HEAD)
+    assert parts_of(model) is not None
+    model.scale = nn.Parameter(torch.ones(3))
+    assert parts_of(model) is None
 
 
 @pytest.mark.parametrize(
@@ -222,6 +262,8 @@ CONV, HEAD = nn.Conv2d(2, 3, 3), nn.Linear(126, 3)
         [CONV, nn.ReLU(), nn.Flatten(2), nn.Linear(42, 3)],
         [CONV, nn.ReLU()],
         [CONV, nn.ReLU(), nn.Flatten(), nn.Linear(126, 3).requires_grad_(False)],
+        [CONV, nn.ReLU(), nn.Flatten(), HEAD, nn.ReLU(), SQUARE, nn.ReLU(), SQUARE],
+        [CONV, nn.ReLU(), nn.Flatten(), HEAD, nn.ReLU(), SQUARE, nn.ReLU(), tied(nn.Linear(3, 3), SQUARE)],
     ],
     ids=str,
 )

@@ -17,8 +17,8 @@ FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[2]
 # The engine takes long to compile, so one learner is tested on each of the two: haswell (AVX2) and generic (SSE2).
 CHOSEN = {
-    "haswell": "test_simd or test_factors or float64 and EWC",
-    "generic": "test_simd and not float64 or float32 and MER",
+    "haswell": "test_simd or test_factors or float64 and EWC or test_checkpoints_move and torch-cpu-sgd-DQNMER",
+    "generic": "test_simd and not float64 or float32 and MER or test_checkpoints_move and torch-cpu-adam-DQN",
 }
 AVX512 = "+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx512cd,+avx2,+fma"
 COMPILE_ONLY = """
@@ -48,7 +48,8 @@ def run(arguments: list[str], cpu: str, features: str, cache: Path) -> subproces
 @pytest.mark.slow
 @pytest.mark.parametrize("cpu", CHOSEN)
 def test_same_weights_without_avx512(cpu: str, tmp_path: Path) -> None:
-    files = [str(FOLDER / name) for name in ("test_simd.py", "test_factors.py", "test_against_torch.py")]
+    names = ("test_simd.py", "test_factors.py", "test_against_torch.py", "test_convolutions.py")
+    files = [str(FOLDER / name) for name in names]
     done = run(["-m", "pytest", "-p", "no:cacheprovider", "-k", CHOSEN[cpu], *files], cpu, "", tmp_path)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
