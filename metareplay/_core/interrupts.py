@@ -19,6 +19,7 @@ class HeldBack:
     def __init__(self) -> None:
         self._before: Any = None  # the handler that was there; None if nothing is held back
         self._came = False
+        self._handed_on = False  # a second one came, which counts for both
 
     def __enter__(self) -> Self:
         """Begin to hold back Ctrl-C."""
@@ -32,6 +33,7 @@ class HeldBack:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Note that Ctrl-C came; if one has come before, do what it would have done."""
         if self._came:
+            self._handed_on = True
             self._before(number, frame)
         self._came = True
 
@@ -39,7 +41,7 @@ class HeldBack:
         """Put back the handler that was there before, and let it have what has come."""
         if self._before is not None:
             signal(SIGINT, self._before)
-            if self._came:
+            if self._came and not self._handed_on:
                 self._before(SIGINT, None)
 
     def release(self) -> None:
