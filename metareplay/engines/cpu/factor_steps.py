@@ -11,13 +11,12 @@ from metareplay.engines.cpu.groups import (
     add_gradient,
     descend,
     differentiate_group,
-    four_rows,
     is_turned,
     transpose_weights,
     turn,
-    two_columns,
 )
 from metareplay.engines.cpu.layout import GROUP, Array, Group, Index, Net, SparseRows, Targets, Turned, compiled
+from metareplay.engines.cpu.products import four_rows, two_columns
 from metareplay.engines.cpu.simd import EIGHT, LANES, has_many_registers
 
 CANCELLED = 0.01  # part of its terms' sizes that must be left of a squared norm, so that it has five digits in float32
