@@ -267,6 +267,40 @@ def test_killed_while_the_log_is_compacted_and_killed_again(tmp_path: Path, monk
         assert reservoir.held()["0"][:, 0].tolist() == kept_of(20, seen)
 
 
+@pytest.mark.parametrize("killed_at", ["the document", "the first segment", "the last segment"])
+def test_killed_while_going_back_to_a_mark(killed_at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of the log that was undone is never needed again, so it does no harm if it is damaged."""
+    folder, copy = tmp_path / "rows", tmp_path / "copy"
+    with mr.DiskReservoir(folder, 20) as reservoir:
+        reservoir.offer(numbered(0, 30))
+        first, held = reservoir.mark(), reservoir.held()["0"]
+        reservoir.offer(numbered(30, 50))
+        reservoir.mark()
+        reservoir.offer(numbered(80, 50))
+        reservoir.flush()
+        at = {"the document": first + 2, "the first segment": first, "the last segment": first + 1}[killed_at]
+        remove = UndoLog.remove
+
+        def removed(log: UndoLog, segment: int) -> None:
+            if segment == at and not copy.exists():
+                shutil.copytree(folder, copy)
+            remove(log, segment)
+
+        monkeypatch.setattr(UndoLog, "remove", removed)
+        reservoir.return_to(first)
+    for _ in range(2):
+        if killed_at != "the document":  # going back was done
+            for path in copy.glob("undo-*.bin"):
+                path.write_bytes(path.read_bytes()[:-1])
+        with mr.DiskReservoir(copy) as reservoir:
+            assert not list(copy.glob("undo-*.bin"))
+            assert reservoir.marks == [first]
+            assert torch.equal(reservoir.held()["0"], held)
+            reservoir.offer(numbered(30, 70))
+            reservoir.return_to(first)
+            assert torch.equal(reservoir.held()["0"], held)
+
+
 def test_the_undo_log_stays_small_and_marks_stay_reachable(tmp_path: Path) -> None:
     with mr.DiskReservoir(tmp_path, 20) as reservoir:
         reservoir.offer(numbered(0, 30))
