@@ -259,6 +259,46 @@ def test_bad_input_is_told_in_one_line(tmp_path: Path) -> None:
         mer.load_state_dict({"steps": 3})
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("kind", ["disk", "ram"])
+def test_parts_whose_rows_cannot_be_copied_are_refused_and_leave_nothing(kind: str, tmp_path: Path) -> None:
+    """A memory whose first batch was refused still takes rows of any form."""
+    mer = mr.PeriodicMER(nn.Linear(2, 2), memory=memory_of(kind, tmp_path), share=0.5)
+    nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
+    for batch, message in (
+        (torch.eye(3).to_sparse(), "part '0' of a batch is a sparse tensor: give dense ones, padded to one length"),
+        ({"x": nested}, "part 'x' of a batch is a nested tensor"),
+        (torch.zeros(3, 2, device="meta"), "part '0' of a batch is a meta tensor"),
+        (np.zeros(2, ">f8"), "part '0' of a batch has dtype >f8: use numbers that torch knows"),
+        ({0: torch.zeros(2), "0": torch.ones(2)}, r"two parts of a batch have the same name .0, '0'.: rename one"),
+    ):
+        with pytest.raises(InputError, match=message):
+            mer.mix(batch)
+    backwards = np.arange(6.0).reshape(3, 2)[::-1]
+    mer.mix({"x": backwards, "y": torch.ones(3, dtype=torch.complex64).conj()})
+    assert mer.mix({"x": backwards, "y": torch.ones(3, dtype=torch.complex64)})["x"][:3].tolist() == backwards.tolist()
+
+
+def test_what_only_a_memory_in_ram_cannot_do_is_told(tmp_path: Path) -> None:
+    tokens = torch.ones(3, 4, dtype=torch.uint16)
+    mer = mr.PeriodicMER(nn.Linear(2, 2), memory=memory_of("ram", tmp_path), share=0.5)
+    with pytest.raises(InputError, match=r"part '0' of a batch has dtype torch.uint16.*use signed numbers, or a Disk"):
+        mer.mix(tokens)
+    assert len(mer.mix(tokens.int())) == 3
+    mer = mr.PeriodicMER(nn.Linear(2, 2), memory=memory_of("disk", tmp_path), share=0.5)
+    mer.mix(tokens)
+    assert mer.mix(tokens).tolist() == [[1] * 4] * 6
+
+
+@pytest.mark.parametrize("kind", ["disk", "ram"])
+def test_a_share_that_asks_for_more_rows_than_there_is_memory_for_is_told(kind: str, tmp_path: Path) -> None:
+    mer = mr.PeriodicMER(nn.Linear(2, 2), memory=memory_of(kind, tmp_path), share=1 - 1e-15)
+    mer.mix(torch.zeros(1, 9))
+    with pytest.raises(InputError, match=r"^share=0.9+ would need \d+ GiB of memory, and this machine has \d+: use l"):
+        mer.mix(torch.zeros(1, 9))
+    assert mer.new_rows == 1
+
+
 def test_a_full_disk_changes_no_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mer = mr.PeriodicMER(nn.Linear(2, 2), memory=memory_of("disk", tmp_path), share=0.25)
     mer.mix(torch.zeros(4, 2))
