@@ -101,12 +101,12 @@ class InRam(RowMemory):
         return len(self._memory)
 
     def check_offer(self, columns: Mapping[str, Tensor]) -> None:
-        """Raise InputError for rows of another form than those held, and for those that torch cannot copy one by one."""
+        """Raise InputError for rows of another form than those held, and for those that torch cannot copy singly."""
         for name, values in columns.items():
             if values.dtype in UNSIGNED:
                 raise InputError(
-                    f"part {name!r} of a batch has dtype {values.dtype}, of which torch copies no single rows: use signed "
-                    f"numbers, or a DiskReservoir"
+                    f"part {name!r} of a batch has dtype {values.dtype}, of which torch copies no single rows: use "
+                    f"signed numbers, or a DiskReservoir"
                 )
         if self._memory.table is not None:
             RowForm.of(dict(self._memory.table.gather(torch.zeros(0, dtype=torch.int64)).items())).check(columns)
