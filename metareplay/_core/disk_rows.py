@@ -1,5 +1,6 @@
 """Rows on disk that survive a kill at any moment, written in the background."""
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Condition, Thread
@@ -23,6 +24,7 @@ FORMAT: Final = 1
 DOCUMENT: Final = "reservoir.json"
 PENDING: Final = 2**23  # bytes of rows that may wait to be written
 SECONDS: Final = 1.0  # between two commits
+FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MARKS: Final = 2  # marks that are kept: a checkpoint that refers to one may be written just when the next is made
 
 
@@ -440,4 +442,5 @@ class _Told:
 def _told(folder: Path, error: Exception) -> Exception:
     if not isinstance(error, OSError):
         return error
-    return DiskError(f"cannot write {folder}: {error.strerror or error}; free some space, nothing is lost so far")
+    what = "free some space" if error.errno in FULL else "make it writable again"
+    return DiskError(f"cannot write {folder}: {error.strerror or error}; {what}, nothing is lost so far")

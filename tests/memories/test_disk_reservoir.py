@@ -540,6 +540,36 @@ def test_stopped_before_any_write_it_opens_with_the_last_commit(
                 assert reservoir.check() == []
 
 
+def test_a_forked_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock goes over to it as well, so both would write into the same files."""
+    told = "belongs to the process that opened it: open another folder in this one"
+    with mr.DiskReservoir(tmp_path, 20) as reservoir:
+        for start in (0, 30):
+            parent, seen = os.getpid(), reservoir.seen
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "getpid", lambda parent=parent: parent + 1)
+                with pytest.raises(mr.InputError, match=told):
+                    reservoir.offer(numbered(start, 30))
+                if seen:
+                    with pytest.raises(mr.InputError, match=told):
+                        reservoir.sample(3)
+            assert reservoir.seen == seen
+            reservoir.offer(numbered(start, 30))
+        assert reservoir.held()["0"][:, 0].tolist() == kept_of(20, 60)
+
+
+def test_a_folder_that_cannot_be_written_any_more_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    with mr.DiskReservoir(tmp_path, 20) as reservoir:
+        reservoir.offer(numbered(0, 30))
+        with monkeypatch.context() as patch:
+            patch.setattr("metareplay._core.row_file.os.pwrite", gone)
+            with pytest.raises(DiskError, match="Input/output error; make it writable again, nothing is lost so far"):
+                reservoir.flush()
+
+
 def test_a_relative_folder_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with mr.DiskReservoir("replay", capacity=5) as reservoir:
