@@ -54,7 +54,7 @@ def test_joint_training_on_the_text_of_the_commands_is_that_of_its_records() -> 
     records, earlier = read_records(ROOT / "results" / "lm-recipe"), read_records(ROOT / "results" / "lm")
     [_, line] = table(records)
     assert [record.arm for record in records] == ["joint"] * 3
-    assert f"with three seeds: its mean loss, {line[1]}, is that of the table" in WORDS
+    assert f"with three seeds: its mean loss, {line[1]}, agrees with the table" in WORDS
     assert texts(records).isdisjoint(texts(earlier))
     same = [{**record.settings, "texts": 0, "arm": 0, "seed": 0} for record in (records[0], earlier[0])]
     assert same[0] == same[1]
