@@ -12,7 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from periodic_transcription import OPTIMIZERS, Transcription, batches, learn, network, weights
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 
 import metareplay as mr
 from metareplay.errors import DiskError, InputError
@@ -353,6 +354,29 @@ def test_a_memory_in_ram_is_what_it_was(tmp_path: Path) -> None:
     memory = mr.Reservoir(5)
     mr.PeriodicMER(nn.Linear(2, 2), memory=memory, share=0.5).load_state_dict(state)
     assert (len(memory), memory.seen) == (5, 9)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")  # torch.compile's own imports
+def test_a_wrapped_model_has_the_state_of_the_plain_one(tmp_path: Path) -> None:
+    """So that a training of several ranks under DDP can go on in a single process, and a compiled one as it was."""
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        compiled: Any = torch.compile(network())
+        wrapped = [DistributedDataParallel(network()), compiled, DistributedDataParallel(compiled), network()]
+        mers = [mr.PeriodicMER(model, memory=None, every=1, rate=0.5) for model in wrapped]
+    finally:
+        distributed.destroy_process_group()
+    names = [name for name, _ in network().named_parameters()]
+    for mer in mers:
+        state = mer.state_dict()
+        assert list(state["before"]) == names
+        for other in mers:
+            other.load_state_dict(state)
+    before = weights(wrapped[0])
+    with torch.no_grad():
+        next(wrapped[0].parameters()).add_(1)
+    mers[0].step()
+    torch.testing.assert_close(weights(wrapped[0])[0], before[0] + 0.5)
 
 
 def test_a_model_that_changed_is_told() -> None:
