@@ -27,6 +27,8 @@ def columns_of(batch: Any) -> tuple[str, dict[str, Tensor]]:
     """
     if isinstance(batch, Mapping):
         kind, parts = "dict", {str(name): value for name, value in batch.items()}
+        if len(parts) < len(batch):
+            raise InputError(f"two parts of a batch have the same name ({', '.join(map(repr, batch))}): rename one")
     elif isinstance(batch, (Tensor, np.ndarray)):
         kind, parts = "tensor", {"0": batch}
     elif isinstance(batch, (list, tuple)):
@@ -35,12 +37,7 @@ def columns_of(batch: Any) -> tuple[str, dict[str, Tensor]]:
         raise InputError(f"a batch is {described(batch)}: give a dictionary, a tuple or a single tensor")
     found = {}
     for name, value in parts.items():
-        if not isinstance(value, (Tensor, np.ndarray)):
-            raise InputError(f"part {name!r} of a batch is {described(value)}: give tensors or arrays")
-        try:
-            found[name] = torch.as_tensor(value).detach()
-        except TypeError as error:
-            raise InputError(f"part {name!r} of a batch has dtype {value.dtype}: use numbers") from error
+        found[name] = _tensor(name, value)
         if found[name].dim() < 1:
             raise InputError(f"part {name!r} of a batch has no first dimension: give a batch of rows")
     lengths = {name: len(value) for name, value in found.items()}
@@ -48,6 +45,22 @@ def columns_of(batch: Any) -> tuple[str, dict[str, Tensor]]:
         told = ", ".join(f"{name} {length}" for name, length in lengths.items()) or "no parts"
         raise InputError(f"the parts of a batch must have one length, and these have: {told}")
     return kind, found
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    """Return a part of a batch as a tensor whose rows can be copied."""
+    if isinstance(value, Tensor):
+        kinds = {"nested": value.is_nested, "quantized": value.is_quantized, "meta": value.is_meta}
+        if any(kinds.values()) or value.layout != torch.strided:
+            what = next((kind for kind, is_so in kinds.items() if is_so), "sparse")
+            raise InputError(f"part {name!r} of a batch is a {what} tensor: give dense ones, padded to one length")
+        return value.detach().resolve_conj().resolve_neg()
+    if not isinstance(value, np.ndarray):
+        raise InputError(f"part {name!r} of a batch is {described(value)}: give tensors or arrays")
+    try:
+        return torch.as_tensor(np.asarray(value, order="C"))  # torch knows no negative strides
+    except (TypeError, ValueError) as error:
+        raise InputError(f"part {name!r} of a batch has dtype {value.dtype}: use numbers that torch knows") from error
 
 
 def batch_of(kind: str, columns: Mapping[str, Tensor]) -> Any:

@@ -1,5 +1,6 @@
 """Rows on disk that survive a kill at any moment, written in the background."""
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Condition, Thread
@@ -23,6 +24,7 @@ FORMAT: Final = 1
 DOCUMENT: Final = "reservoir.json"
 PENDING: Final = 2**23  # bytes of rows that may wait to be written
 SECONDS: Final = 1.0  # between two commits
+FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MARKS: Final = 2  # marks that are kept: a checkpoint that refers to one may be written just when the next is made
 
 
@@ -87,7 +89,9 @@ class DiskRows:
                 f"undo-{self._log.segment}.bin in {folder} is damaged: restore the folder from a copy, or delete it "
                 f"and start again"
             )
-        self._complete: dict[int, int] = dict(begun.get("complete", []))  # entries of segments before the current one
+        self._complete: dict[int, int] = (  # entries of segments before the current one
+            dict(begun["complete"]) if "complete" in begun else self._log.lengths()  # as it was with earlier versions
+        )
         self._waiting: list[_Change] = []  # the writer has not taken these yet
         self._writing: list[_Change] = []  # the writer is at work on these
         self._logged = False  # whether what they overwrite is in the log
@@ -101,7 +105,7 @@ class DiskRows:
             (folder / "rows.bin").touch()
             self._file = RowFile(folder / "rows.bin", capacity, form.size)
             if document is None:
-                self._log.keep_only(0)
+                self._log.keep_only(self._needed())
                 self._write_document()
             elif begun["returning"] is not None:
                 self._go_back(begun["returning"])
@@ -109,7 +113,7 @@ class DiskRows:
                 for segment in range(self._log.newest(), self._log.segment, -1):
                     self._undo(segment, 0)
                 self._undo(self._log.segment, self._log.entries)
-                self._log.keep_only(self._oldest())
+                self._log.keep_only(self._needed())
                 if self._log.entries != begun["entries"]:  # killed in `compact`; later entries must not fill the rest
                     self._write_document()
 
@@ -227,7 +231,7 @@ class DiskRows:
             except BaseException:
                 self._marks = before
                 raise
-            self._log.keep_only(self._oldest())
+            self._log.keep_only(self._needed())
             return number
 
     @property
@@ -254,7 +258,7 @@ class DiskRows:
             self._marks = []
             self._log.begin(self._log.segment + 1)
             self._write_document()
-            self._log.keep_only(self._log.segment)
+            self._log.keep_only(self._needed())
 
     def close(self) -> None:
         """Commit and close the files."""
@@ -352,10 +356,14 @@ class DiskRows:
         if self._log.entries > 2 * self.capacity:
             self._log.compact(self.capacity)
             self._write_document(count, state)
-        self._log.keep_only(self._oldest())
+        self._log.keep_only(self._needed())
         with self._changed:
             self._dirty = False
             self._changed.notify_all()
+
+    def _needed(self) -> dict[int, int]:
+        """Return the segments before the current one that the marks need, and how many entries each has."""
+        return {segment: entries for segment, entries in self._complete.items() if segment >= self._oldest()}
 
     def _oldest(self) -> int:
         return self._marks[0][0] if self._marks else self._log.segment
@@ -373,15 +381,13 @@ class DiskRows:
         self._complete = {segment: entries for segment, entries in self._complete.items() if segment < mark}
         self._log.begin(undone[0] + 1)  # a number that no checkpoint knows: no later mark is taken for an earlier one
         self._write_document()
-        self._log.keep_only(self._oldest())
-        for segment in undone:
-            self._log.remove(segment)
+        self._log.keep_only(self._needed())
 
     def _check_log(self, mark: int) -> None:
         """Raise CheckpointError if something is missing of what is needed in order to go back to a mark."""
         known = self._complete | {self._log.segment: self._log.entries}
-        for segment in range(mark, self._log.segment + 1):
-            if not self._log.is_whole(segment, known.get(segment)):
+        for segment, entries in known.items():
+            if segment >= mark and not self._log.is_whole(segment, entries):
                 raise CheckpointError(
                     f"undo-{segment}.bin in {self.folder} is damaged, so that mark {mark} cannot be returned to: "
                     f"restore the folder from a copy, or go on from a later mark"
@@ -408,9 +414,7 @@ class DiskRows:
             "segment": self._log.segment,
             "entries": self._log.entries,
             "marks": self._marks,
-            "complete": [
-                [segment, entries] for segment, entries in self._complete.items() if segment >= self._oldest()
-            ],
+            "complete": list(self._needed().items()),
             "returning": returning,
         }
         with write_atomically(self.folder / DOCUMENT) as file:
@@ -438,4 +442,5 @@ class _Told:
 def _told(folder: Path, error: Exception) -> Exception:
     if not isinstance(error, OSError):
         return error
-    return DiskError(f"cannot write {folder}: {error.strerror or error}; free some space, nothing is lost so far")
+    what = "free some space" if error.errno in FULL else "make it writable again"
+    return DiskError(f"cannot write {folder}: {error.strerror or error}; {what}, nothing is lost so far")

@@ -1,6 +1,7 @@
 """The undo log of a file of rows: what rows were before they were overwritten."""
 
 import os
+from collections.abc import Container
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -78,17 +79,15 @@ class UndoLog:
         rows, first = np.unique(self._form.numbers(raw), return_index=True)
         return rows, self._form.columns(raw[first])["record"].numpy()
 
-    def is_whole(self, segment: int, entries: int | None) -> bool:
+    def is_whole(self, segment: int, entries: int) -> bool:
         """Return whether the entries of a segment are all there and intact.
 
         Args:
             segment: The segment.
-            entries: How many it must have, at least; None for as many as its file has room for.
+            entries: How many it must have, at least.
         """
-        there = self._count(segment)
-        wanted = there if entries is None else entries
-        pieces = [(start, min(start + ENTRIES, wanted)) for start in range(0, wanted, ENTRIES)]
-        return wanted <= there and all(
+        pieces = [(start, min(start + ENTRIES, entries)) for start in range(0, entries, ENTRIES)]
+        return entries <= self._count(segment) and all(
             bool(self._form.intact(self._raw(segment, start, end), np.arange(start, end)).all())
             for start, end in pieces
         )
@@ -117,6 +116,10 @@ class UndoLog:
                 kept += len(made)
         self.entries = kept
 
+    def lengths(self) -> dict[int, int]:
+        """Return how many entries there is room for in the file of each segment before the current one."""
+        return {number: self._count(number) for number in self._segments() if number < self.segment}
+
     def newest(self) -> int:
         """Return the number of the newest segment, also if it came after the last commit."""
         return max([self.segment, *self._segments()])
@@ -130,14 +133,14 @@ class UndoLog:
         self.remove(segment)
         self.segment, self.entries = segment, 0
 
-    def keep_only(self, first: int) -> None:
-        """Delete the segments before `first`, those after the current one, and what follows the last entry that counts.
+    def keep_only(self, needed: Container[int]) -> None:
+        """Delete all other segments but the current one, and of that one what follows the last entry that counts.
 
         Args:
-            first: The oldest segment to keep.
+            needed: The segments to keep besides the current one.
         """
         for number in self._segments():
-            if not first <= number <= self.segment:
+            if number != self.segment and number not in needed:
                 self.remove(number)
         with suppress(FileNotFoundError):
             os.truncate(self._path(self.segment), self.entries * self._form.size)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from metareplay._core.batches import batch_like, columns_of
-from metareplay._core.checks import check_count, function, instance, real, shown, whole
+from metareplay._core.checks import check_count, check_room, function, instance, real, shown, whole
 from metareplay._core.draws import Draws
 from metareplay._core.interrupts import HeldBack
 from metareplay.errors import InputError
@@ -98,6 +98,7 @@ class PeriodicMER:
         size, owed = 0, self._owed
         if len(self._memory):
             size, owed = divmod(owed + count * self.share / (1 - self.share), 1)
+            check_room("share", float(self.share), size * sum(values[:1].nbytes for values in columns.values()))
         with HeldBack():  # Ctrl-C comes when all of this is done, and `new_rows` says that it is
             replayed = self._memory.sample(size, self._draws) if size else {}
             self._memory.offer(kind, columns, self._draws)

@@ -5,6 +5,7 @@ from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from metareplay._core.checks import check_share, choice, instance
 from metareplay.errors import InputError
@@ -27,7 +28,7 @@ class ReptileLine:
     """
 
     def __init__(self, model: nn.Module, rate: float, copy_on: Literal["device", "host"] = "device") -> None:
-        self._model = instance("model", model, nn.Module, "a torch module")
+        self._model = _inner(instance("model", model, nn.Module, "a torch module"))
         check_share("rate", rate)
         choice("copy_on", copy_on, ("device", "host"))
         self.rate, self.copy_on = float(rate), copy_on
@@ -122,6 +123,12 @@ class ReptileLine:
                 f"{name} is now {theta.dtype} {tuple(theta.shape)} on {theta.device}, and was {before.dtype} "
                 f"{tuple(before.shape)} on {before.device}: move, convert and shard the model first, then give it to us"
             )
+
+
+def _inner(model: nn.Module) -> nn.Module:
+    """Return the model that DDP and torch.compile have wrapped, so that names are the same with and without them."""
+    inner = model.module if isinstance(model, DistributedDataParallel) else getattr(model, "_orig_mod", None)
+    return _inner(inner) if isinstance(inner, nn.Module) else model
 
 
 def _local(parameter: Tensor) -> Tensor:

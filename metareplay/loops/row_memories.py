@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from metareplay._core.row_form import RowForm
 from metareplay._core.table import Table, TensorStorage
 from metareplay.errors import InputError
 from metareplay.memories import Balanced, DiskReservoir, Memory, Ring
+
+UNSIGNED: Final = (torch.uint16, torch.uint32, torch.uint64)
 
 
 class RowMemory(ABC):
@@ -99,7 +101,13 @@ class InRam(RowMemory):
         return len(self._memory)
 
     def check_offer(self, columns: Mapping[str, Tensor]) -> None:
-        """Raise InputError for rows of another form than those held."""
+        """Raise InputError for rows of another form than those held, and for those that torch cannot copy singly."""
+        for name, values in columns.items():
+            if values.dtype in UNSIGNED:
+                raise InputError(
+                    f"part {name!r} of a batch has dtype {values.dtype}, of which torch copies no single rows: use "
+                    f"signed numbers, or a DiskReservoir"
+                )
         if self._memory.table is not None:
             RowForm.of(dict(self._memory.table.gather(torch.zeros(0, dtype=torch.int64)).items())).check(columns)
 

@@ -1,5 +1,6 @@
 """A reservoir whose rows are in files: larger than RAM, and safe against a kill at any moment."""
 
+import os
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
@@ -58,7 +59,7 @@ class DiskReservoir(Memory):
         self._draws = Draws(seed)
         if capacity is not None:
             check_count("capacity", capacity, "a memory holds at least one example")
-        self._lock = FolderLock(self._place)
+        self._lock, self._process = FolderLock(self._place), os.getpid()
         try:
             self._rows = DiskRows.open(self._place, self._lock)
             if capacity is None and self._rows is None:
@@ -344,19 +345,27 @@ class DiskReservoir(Memory):
 
     def _make(self, columns: Mapping[str, Tensor]) -> DiskRows:
         """Return the rows; make the files when the first rows come."""
-        if self._rows is None and not self._closed:
+        self._check_open()
+        if self._rows is None:
             self._rows = DiskRows(self._place, RowForm.of(columns), self.capacity, self._state(), self._lock)
             if self.table is None:
                 self._make_table(self._rows)
-        return self._open_rows()
+        return self._rows
 
     def _make_table(self, rows: DiskRows) -> None:
         self._on_disk.begin()
         self.table = Table(self.capacity, 0, Columns(rows.form.like()), self._on_disk)
 
-    def _open_rows(self) -> DiskRows:
+    def _check_open(self) -> None:
         if self._closed:
             raise InputError(f"this reservoir is closed: open {self.folder} again")
+        if os.getpid() != self._process:  # after a fork; two processes would overwrite each other's rows
+            raise InputError(
+                f"the reservoir in {self.folder} belongs to the process that opened it: open another folder in this one"
+            )
+
+    def _open_rows(self) -> DiskRows:
+        self._check_open()
         if self._rows is None:
             raise InputError(f"the reservoir in {self.folder} is empty: offer rows first")
         return self._rows

@@ -119,3 +119,16 @@ def test_a_loop_with_accelerate() -> None:
         if accelerator.sync_gradients:
             mer.step()
     assert (mer.steps, mer.replayed_rows) == (6, 44)
+
+    plain = llama()
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=0.01)
+    mer = mr.PeriodicMER(plain, memory=mr.Reservoir(20), share=0.5, every=3, rate=0.3)
+    batches = torch.stack([row["input_ids"] for row in rows()]).split(4)
+    for number, batch in enumerate(batches, 1):
+        (plain(**mer.mix({"input_ids": batch, "labels": batch})).loss / 2).backward()
+        if number % 2 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            mer.step()
+    for one, other in zip(weights(model), weights(plain), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)

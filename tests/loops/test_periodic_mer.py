@@ -12,7 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from periodic_transcription import OPTIMIZERS, Transcription, batches, learn, network, weights
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 
 import metareplay as mr
 from metareplay.errors import DiskError, InputError
@@ -259,6 +260,46 @@ def test_bad_input_is_told_in_one_line(tmp_path: Path) -> None:
         mer.load_state_dict({"steps": 3})
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("kind", ["disk", "ram"])
+def test_parts_whose_rows_cannot_be_copied_are_refused_and_leave_nothing(kind: str, tmp_path: Path) -> None:
+    """A memory whose first batch was refused still takes rows of any form."""
+    mer = mr.PeriodicMER(nn.Linear(2, 2), memory=memory_of(kind, tmp_path), share=0.5)
+    nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
+    for batch, message in (
+        (torch.eye(3).to_sparse(), "part '0' of a batch is a sparse tensor: give dense ones, padded to one length"),
+        ({"x": nested}, "part 'x' of a batch is a nested tensor"),
+        (torch.zeros(3, 2, device="meta"), "part '0' of a batch is a meta tensor"),
+        (np.zeros(2, ">f8"), "part '0' of a batch has dtype >f8: use numbers that torch knows"),
+        ({0: torch.zeros(2), "0": torch.ones(2)}, r"two parts of a batch have the same name .0, '0'.: rename one"),
+    ):
+        with pytest.raises(InputError, match=message):
+            mer.mix(batch)
+    backwards = np.arange(6.0).reshape(3, 2)[::-1]
+    mer.mix({"x": backwards, "y": torch.ones(3, dtype=torch.complex64).conj()})
+    assert mer.mix({"x": backwards, "y": torch.ones(3, dtype=torch.complex64)})["x"][:3].tolist() == backwards.tolist()
+
+
+def test_what_only_a_memory_in_ram_cannot_do_is_told(tmp_path: Path) -> None:
+    tokens = torch.ones(3, 4, dtype=torch.uint16)
+    mer = mr.PeriodicMER(nn.Linear(2, 2), memory=memory_of("ram", tmp_path), share=0.5)
+    with pytest.raises(InputError, match=r"part '0' of a batch has dtype torch.uint16.*use signed numbers, or a Disk"):
+        mer.mix(tokens)
+    assert len(mer.mix(tokens.int())) == 3
+    mer = mr.PeriodicMER(nn.Linear(2, 2), memory=memory_of("disk", tmp_path), share=0.5)
+    mer.mix(tokens)
+    assert mer.mix(tokens).tolist() == [[1] * 4] * 6
+
+
+@pytest.mark.parametrize("kind", ["disk", "ram"])
+def test_a_share_that_asks_for_more_rows_than_there_is_memory_for_is_told(kind: str, tmp_path: Path) -> None:
+    mer = mr.PeriodicMER(nn.Linear(2, 2), memory=memory_of(kind, tmp_path), share=1 - 1e-15)
+    mer.mix(torch.zeros(1, 9))
+    with pytest.raises(InputError, match=r"^share=0.9+ would need \d+ GiB of memory, and this machine has \d+: use l"):
+        mer.mix(torch.zeros(1, 9))
+    assert mer.new_rows == 1
+
+
 def test_a_full_disk_changes_no_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mer = mr.PeriodicMER(nn.Linear(2, 2), memory=memory_of("disk", tmp_path), share=0.25)
     mer.mix(torch.zeros(4, 2))
@@ -313,6 +354,29 @@ def test_a_memory_in_ram_is_what_it_was(tmp_path: Path) -> None:
     memory = mr.Reservoir(5)
     mr.PeriodicMER(nn.Linear(2, 2), memory=memory, share=0.5).load_state_dict(state)
     assert (len(memory), memory.seen) == (5, 9)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")  # torch.compile's own imports
+def test_a_wrapped_model_has_the_state_of_the_plain_one(tmp_path: Path) -> None:
+    """So that a training of several ranks under DDP can go on in a single process, and a compiled one as it was."""
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        compiled: Any = torch.compile(network())
+        wrapped = [DistributedDataParallel(network()), compiled, DistributedDataParallel(compiled), network()]
+        mers = [mr.PeriodicMER(model, memory=None, every=1, rate=0.5) for model in wrapped]
+    finally:
+        distributed.destroy_process_group()
+    names = [name for name, _ in network().named_parameters()]
+    for mer in mers:
+        state = mer.state_dict()
+        assert list(state["before"]) == names
+        for other in mers:
+            other.load_state_dict(state)
+    before = weights(wrapped[0])
+    with torch.no_grad():
+        next(wrapped[0].parameters()).add_(1)
+    mers[0].step()
+    torch.testing.assert_close(weights(wrapped[0])[0], before[0] + 0.5)
 
 
 def test_a_model_that_changed_is_told() -> None:

@@ -267,6 +267,40 @@ def test_killed_while_the_log_is_compacted_and_killed_again(tmp_path: Path, monk
         assert reservoir.held()["0"][:, 0].tolist() == kept_of(20, seen)
 
 
+@pytest.mark.parametrize("killed_at", ["the document", "the first segment", "the last segment"])
+def test_killed_while_going_back_to_a_mark(killed_at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of the log that was undone is never needed again, so it does no harm if it is damaged."""
+    folder, copy = tmp_path / "rows", tmp_path / "copy"
+    with mr.DiskReservoir(folder, 20) as reservoir:
+        reservoir.offer(numbered(0, 30))
+        first, held = reservoir.mark(), reservoir.held()["0"]
+        reservoir.offer(numbered(30, 50))
+        reservoir.mark()
+        reservoir.offer(numbered(80, 50))
+        reservoir.flush()
+        at = {"the document": first + 2, "the first segment": first, "the last segment": first + 1}[killed_at]
+        remove = UndoLog.remove
+
+        def removed(log: UndoLog, segment: int) -> None:
+            if segment == at and not copy.exists():
+                shutil.copytree(folder, copy)
+            remove(log, segment)
+
+        monkeypatch.setattr(UndoLog, "remove", removed)
+        reservoir.return_to(first)
+    for _ in range(2):
+        if killed_at != "the document":  # going back was done
+            for path in copy.glob("undo-*.bin"):
+                path.write_bytes(path.read_bytes()[:-1])
+        with mr.DiskReservoir(copy) as reservoir:
+            assert not list(copy.glob("undo-*.bin"))
+            assert reservoir.marks == [first]
+            assert torch.equal(reservoir.held()["0"], held)
+            reservoir.offer(numbered(30, 70))
+            reservoir.return_to(first)
+            assert torch.equal(reservoir.held()["0"], held)
+
+
 def test_the_undo_log_stays_small_and_marks_stay_reachable(tmp_path: Path) -> None:
     with mr.DiskReservoir(tmp_path, 20) as reservoir:
         reservoir.offer(numbered(0, 30))
@@ -504,6 +538,36 @@ def test_stopped_before_any_write_it_opens_with_the_last_commit(
             if reservoir.seen:
                 assert reservoir.held()["0"][:, 0].tolist() == kept_of(40, reservoir.seen)
                 assert reservoir.check() == []
+
+
+def test_a_forked_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock goes over to it as well, so both would write into the same files."""
+    told = "belongs to the process that opened it: open another folder in this one"
+    with mr.DiskReservoir(tmp_path, 20) as reservoir:
+        for start in (0, 30):
+            parent, seen = os.getpid(), reservoir.seen
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "getpid", lambda parent=parent: parent + 1)
+                with pytest.raises(mr.InputError, match=told):
+                    reservoir.offer(numbered(start, 30))
+                if seen:
+                    with pytest.raises(mr.InputError, match=told):
+                        reservoir.sample(3)
+            assert reservoir.seen == seen
+            reservoir.offer(numbered(start, 30))
+        assert reservoir.held()["0"][:, 0].tolist() == kept_of(20, 60)
+
+
+def test_a_folder_that_cannot_be_written_any_more_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    with mr.DiskReservoir(tmp_path, 20) as reservoir:
+        reservoir.offer(numbered(0, 30))
+        with monkeypatch.context() as patch:
+            patch.setattr("metareplay._core.row_file.os.pwrite", gone)
+            with pytest.raises(DiskError, match="Input/output error; make it writable again, nothing is lost so far"):
+                reservoir.flush()
 
 
 def test_a_relative_folder_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
