@@ -199,6 +199,8 @@ def nothing(seed: int) -> Any:
     ("what", "options", "says"),
     [
         (SMALL, {"grid": {"rate": [0.1]}}, "er has no option 'rate'"),
+        (SMALL, {"grid": {"lr": [0.1], "rate": [0.1]}}, "^er has no option 'rate'"),
+        (SMALL, {"grid": {"lr": [0.1], "k": [0]}}, "^k=0: a batch holds"),
         (SMALL, {"grid": {"k": [2, "three"]}}, "k='three': use a whole number"),
         (SMALL, {"grid": {"memory": [8, -1]}}, "memory=-1"),
         (SMALL, {"grid": {"tasks": [3, 0]}}, "tasks=0"),
@@ -217,7 +219,11 @@ def nothing(seed: int) -> Any:
         (SMALL, {"grid": {"lr": [0.1]}, "held_out": 0}, "held_out=0"),
         (SMALL, {"grid": {"lr": [0.1]}, "halving": 1}, "halving=1"),
         (SMALL, {"grid": {"tasks": [2, 3]}, "halving": 3}, "a single number of tasks"),
-        (build, {"grid": {"lr": [0.1], "rate": [1]}}, "unexpected keyword argument 'rate'; it takes seed, lr, k"),
+        (
+            build,
+            {"grid": {"lr": [0.1], "rate": [1]}},
+            "^build: got an unexpected keyword argument 'rate'; it takes seed, lr, k",
+        ),
         (build, {"grid": {"k": [1]}}, "missing a required argument: 'lr'"),
         (build, {"grid": {"lr": [0.1, -1.0]}}, "lr=-1"),
         (build, {"grid": {"lr": [0.1, min]}}, "use numbers, words, or lists of them"),
