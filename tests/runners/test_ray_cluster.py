@@ -111,7 +111,7 @@ def test_failures_of_every_kind_and_the_others_go_on(tmp_path: Path) -> None:
     assert files(tmp_path) == [".failed"] * 4 + [".json"]
     with pytest.raises(mr.NonFiniteError, match=r"^small, lr 1\.0, seed 0: example 12"):
         RayCluster().run(given[:1], tmp_path)
-    assert files(tmp_path) == [".failed"] * 4 + [".json"]
+    assert files(tmp_path) == [".failed"] * 4 + [".json", ".live"]  # which shows until the next attempt why it failed
 
 
 @pytest.mark.slow
