@@ -1,5 +1,6 @@
 """Small experiments that any process can import and run without data, and that do what they are told on the way."""
 
+import logging
 import os
 import signal
 import time
@@ -23,7 +24,7 @@ def start_nothing(_connection: object) -> None:
     raise SystemExit(1)
 
 
-Trouble = Literal["", "nan", "error", "memory", "killed once", "killed always", "slow", "slower"]
+Trouble = Literal["", "warning", "nan", "error", "memory", "killed once", "killed always", "slow", "slower"]
 
 
 @final
@@ -55,6 +56,8 @@ class TroubledRun(BaseRun[mr.Record]):
         path, trouble = self.run.path, self.trouble
         if trouble in ("slow", "slower"):
             time.sleep(0.05 if trouble == "slow" else 0.3)
+        if trouble == "warning":
+            logging.getLogger("metareplay").warning("it takes %d seconds", 20)
         if trouble == "nan":
             raise mr.NonFiniteError("example 12 made the loss or the weights not finite")
         if trouble == "error":

@@ -4,6 +4,7 @@ import math
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -224,6 +225,7 @@ def check_room(name: str, value: object, size: int) -> None:
         )
 
 
+@cache
 def memory_of_this_machine() -> int:
     """Return how many bytes of memory this machine has, or the container that we are in."""
     try:

@@ -2,7 +2,9 @@
 
 import inspect
 import shlex
+import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -226,7 +228,11 @@ class _Command:
         """Run the sweep, show what it found, and write it into the folder `out`."""
         shared, grid, seeds = self.shared, self.shared.grid(lists), self.shared.all_seeds()
         view = sweep_view(aside, self.subject.name, grid.fields)
-        with view as watcher, followed(watcher, shared.track, shared.watch, shared.records):
+        with (
+            view as watcher,
+            followed(watcher, shared.track, shared.watch, shared.records),
+            redirect_stdout(sys.stderr),  # for what Ray, or somebody's learner, prints: results go to standard output
+        ):
             found = try_all(
                 self.subject,
                 grid,

@@ -218,7 +218,7 @@ GEM with Reservoir Sampling         | 5120 | 87.16 ± 0.41 | 83.68 ± 0.40 | 58.
     notes = (
         "The paper lists no settings for the rows with Adam, RMSProp, GEM Style Buffer and Reservoir Sampling. Ours "
         "were searched for each stream and memory size, by validation accuracy with seeds that are not in the table "
-        "(scripts/search-table-6); those of Reservoir Sampling with 5120 memories were found with 500.",
+        "(scripts/search-table-6); for Reservoir Sampling with 5120 memories, only a rate of 0.01 was tried.",
         MISSING_RATE,
         BATCH_TWICE,
         ER_TWICE,

@@ -121,6 +121,7 @@ class _Pool(Generic[AnyRecord]):
         self._workers: dict[Connection[Any, Any], _Worker[AnyRecord]] = {}
         self._losses = Counter[str]()
         self._unready = 0  # workers that died before they had started
+        self._said = set[str]()  # remarks, which several workers may make
         methods = multiprocessing.get_all_start_methods()
         self._context: ForkServerContext | SpawnContext
         if "forkserver" in methods:
@@ -177,7 +178,9 @@ class _Pool(Generic[AnyRecord]):
         if isinstance(message, Ready):
             worker.ready = True
         elif isinstance(message, Remark):
-            self._work.watcher.remark(message.text)
+            if message.text not in self._said:
+                self._said.add(message.text)
+                self._work.watcher.remark(message.text)
         elif doing is not None:
             self._hear_of(worker, doing, message)
 

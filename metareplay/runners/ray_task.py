@@ -1,19 +1,24 @@
 """What a worker of a Ray cluster does: one run, whose results go back to the driver."""
 
+import os
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import final
+from typing import Final, final
 
 import torch
 
+from metareplay._core.files import MACHINE, is_alive, names_in
 from metareplay.data import provide
 from metareplay.data.named import Dataset
 from metareplay.experiments.base import AnyExperiment, BaseRecord
 from metareplay.experiments.following import MakeFollower
 from metareplay.runners.failure import portable
 from metareplay.runners.runner import Watcher, carry_out, checkpoint_path
+
+PREFIX: Final = f"metareplay-{MACHINE}-"  # of the names of temporary folders; the number of the process follows
 
 
 @final
@@ -64,7 +69,8 @@ def carry_out_there(
     watcher.followers = followers
     for one in datasets:
         provide(one)
-    with TemporaryDirectory(prefix="metareplay-") as name:
+    clean_up()
+    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as name:
         folder = Path(name)
         if checkpoint is not None:
             checkpoint_path(folder, experiment.key).write_bytes(checkpoint)
@@ -73,3 +79,12 @@ def carry_out_there(
         except Exception as error:
             return Failed(portable(error))
         return Finished(record, {one.name: one.read_bytes() for one in folder.iterdir() if one.suffix != ".json"})
+
+
+def clean_up() -> None:
+    """Delete the temporary folders of workers of this machine that were killed."""
+    folder = Path(tempfile.gettempdir())
+    for name in names_in(folder):
+        process = name.removeprefix(PREFIX).partition("-")[0]
+        if name.startswith(PREFIX) and process.isdecimal() and not is_alive(int(process)):
+            shutil.rmtree(folder / name, ignore_errors=True)

@@ -1,14 +1,15 @@
 """A worker process of `Processes`: it does one run after another and tells how far they have come."""
 
+import logging
 import pickle
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any, Final, final
 
 import torch
@@ -93,6 +94,7 @@ class Unreadable:
 
 
 Message = Ready | Step | Remark | Done | Raised | Unreadable
+Send = Callable[[Message], None]
 
 
 def serve(connection: "Connection[Any, Any]") -> None:
@@ -108,7 +110,8 @@ def serve(connection: "Connection[Any, Any]") -> None:
     versions()
     stop, inbox = Event(), SimpleQueue[bytes]()
     Thread(target=_listen, args=(connection, inbox, stop), daemon=True).start()
-    send = partial(_send, connection, stop)
+    send = partial(_send, connection, stop, Lock())
+    logging.getLogger("metareplay").addHandler(_TellingHandler(send))
     send(Ready())
     while (given := inbox.get()) != END:
         try:
@@ -116,7 +119,7 @@ def serve(connection: "Connection[Any, Any]") -> None:
         except Exception as error:
             send(Unreadable(described(error)))
             continue
-        send(_do(assignment, _Teller(connection, stop, assignment.followers), stop))
+        send(_do(assignment, _Teller(send, assignment.followers), stop))
 
 
 def _do(assignment: Assignment[BaseRecord], watcher: Watcher, stop: Event) -> Message:
@@ -142,27 +145,44 @@ def _listen(connection: "Connection[Any, Any]", inbox: "SimpleQueue[bytes]", sto
         inbox.put(given)
 
 
-def _send(connection: "Connection[Any, Any]", stop: Event, message: Message) -> None:
+def _send(connection: "Connection[Any, Any]", stop: Event, lock: Lock, message: Message) -> None:
     """Send a message; if nobody is there any more, this process ends soon."""
     try:
-        connection.send(message)
+        with lock:
+            connection.send(message)
     except OSError:
         stop.set()
 
 
 @final
-class _Teller(Watcher):
-    """Send news over a connection, but not too often.
+class _TellingHandler(logging.Handler):
+    """Send what is logged as remarks: the terminal belongs to the process at the other end, which draws on it.
 
     Args:
-        connection: Takes the news.
-        stop: Is set if nobody takes them any more.
+        send: Sends messages.
+    """
+
+    def __init__(self, send: Send) -> None:
+        super().__init__(logging.WARNING)
+        self._tell = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send one line."""
+        self._tell(Remark(self.format(record)))
+
+
+@final
+class _Teller(Watcher):
+    """Send news of runs, but not too often.
+
+    Args:
+        send: Sends messages.
         followers: Each of these functions makes a follower of the run.
     """
 
-    def __init__(self, connection: "Connection[Any, Any]", stop: Event, followers: Sequence[MakeFollower] = ()) -> None:
+    def __init__(self, send: Send, followers: Sequence[MakeFollower] = ()) -> None:
         self.followers = followers
-        self._send = partial(_send, connection, stop)
+        self._send = send
         self._told = 0.0
 
     def step(self, experiment: AnyExperiment, progress: Progress, tasks: int) -> None:

@@ -13,6 +13,7 @@ from metareplay.sweeps.results import Sweep
 from metareplay.sweeps.subject import MEASURES
 
 MOST = 4  # fields that a map of all settings can show
+LARGEST = 1000  # settings in a map: nobody reads more, and drawing them takes longer than finding them
 
 
 def plot_sweep(sweep: Sweep, path: Path) -> None:
@@ -23,7 +24,7 @@ def plot_sweep(sweep: Sweep, path: Path) -> None:
         path: The picture to write; its ending says in which format.
     """
     names, outcomes = sweep.grid.fields or list(sweep.grid.values)[:1], sweep.rounds[0]
-    mapped = 2 <= len(names) <= MOST and not sweep.grid.sampled
+    mapped = 2 <= len(names) <= MOST and len(sweep.grid) <= LARGEST and not sweep.grid.sampled
     inside = sorted(names, key=lambda name: -len(sweep.grid.values[name]))  # the longest lists are axes of a panel
     rows, columns = _sizes(sweep, inside)
     wide = max(3.0 * len(names), 1.6 + (2.9 if columns > 1 else 4.5) * columns if mapped else 4.5)

@@ -146,7 +146,7 @@ class Sweep:
         return Rows(rows)
 
     def plot(self, path: str | Path) -> None:
-        """Draw the effect of each field, and of pairs of fields if the grid is complete.
+        """Draw the effect of each field, and of pairs of fields if the grid is complete and has at most 1,000 settings.
 
         Args:
             path: The picture to write; its ending says in which format.

@@ -68,8 +68,8 @@ class Subject(ABC):
                 try:
                     self.at(usual | ({name: value} if name else {}), seed).start()
                 except MetareplayError as error:
-                    said = not name or f"{name}=" in str(error) or repr(name) in str(error)
-                    raise InputError(str(error) if said else f"{name}={shown(value)}: {error}") from error
+                    said = any(f"{one}=" in str(error) or repr(one) in str(error) for one in grid.values)
+                    raise InputError(str(error) if said or not name else f"{name}={shown(value)}: {error}") from error
                 except (TypeError, ValueError) as error:
                     said_first = next(iter(str(error).strip().splitlines()), "")
                     raise InputError(f"{name}={shown(value)} in the grid cannot be used ({said_first})") from error

@@ -69,6 +69,20 @@ def test_the_options_of_the_command_reach_the_winner_s(call: Call) -> None:
     assert records(Path("r")) == before
 
 
+def test_what_somebody_prints_during_the_runs_is_not_among_the_results(call: Call) -> None:
+    Path("loud.py").write_text(
+        "import metareplay as mr\n"
+        "class Loud(mr.Online):\n"
+        "    def __post_init__(self):\n"
+        "        super().__post_init__()\n"
+        "        print('here I am')\n"
+    )
+    answer = small(call, "loud.py:Loud", "rotations", "--lr", "0.01,0.1", "--json")
+    assert answer.code == 0, answer.err
+    assert json.loads(answer.out)["settings"] == 2
+    assert "here I am" in answer.err
+
+
 def test_the_paper_s_grid(call: Call) -> None:
     few = ["--k", "6", "--seeds", "1", "--random", "3"]
     answer = call("sweep", "--paper", "er", "rotations-500", *few, *SMALL, *HERE, "--json")

@@ -80,6 +80,15 @@ def test_the_same_records_as_on_threads(tmp_path: Path) -> None:
     assert Processes(2).run(given, tmp_path) == found  # from the records
 
 
+def test_what_workers_log_is_said_once_by_the_watcher_who_owns_the_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    watcher = Noting()
+    Processes(2).run(experiments(3, trouble="warning"), tmp_path, watcher=watcher)
+    assert [one for one in watcher.said if "seconds" in one] == ["it takes 20 seconds"]
+    assert "seconds" not in capfd.readouterr().err
+
+
 def test_failures_of_every_kind_and_the_others_go_on(tmp_path: Path) -> None:
     troubles: tuple[Trouble, ...] = ("nan", "error", "memory", "killed always")
     given = [Small(lr=0.1 + number, trouble=trouble) for number, trouble in enumerate(troubles, 1)]

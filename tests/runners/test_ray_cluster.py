@@ -20,7 +20,7 @@ import metareplay as mr
 from metareplay.data import images
 from metareplay.errors import RayMissingError
 from metareplay.experiments import AnyExperiment, Experiment
-from metareplay.runners import Failure, RayCluster, Threads, Watcher, ray_cluster
+from metareplay.runners import Failure, RayCluster, Threads, Watcher, ray_cluster, ray_task
 from metareplay.runners.claims import Claim
 from metareplay.runners.runner import checkpoint_path
 
@@ -111,7 +111,7 @@ def test_failures_of_every_kind_and_the_others_go_on(tmp_path: Path) -> None:
     assert files(tmp_path) == [".failed"] * 4 + [".json"]
     with pytest.raises(mr.NonFiniteError, match=r"^small, lr 1\.0, seed 0: example 12"):
         RayCluster().run(given[:1], tmp_path)
-    assert files(tmp_path) == [".failed"] * 4 + [".json"]
+    assert files(tmp_path) == [".failed"] * 4 + [".json", ".live"]  # which shows until the next attempt why it failed
 
 
 @pytest.mark.slow
@@ -178,6 +178,20 @@ def test_what_somebody_else_does_is_left_to_them_until_they_give_it_up(
 
 
 # Without a cluster
+
+
+def test_folders_of_workers_that_were_killed_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    alive, other = [tmp_path / f"{ray_task.PREFIX}{one}-x" for one in (os.getpid(), f"x{ended.pid}")]
+    killed = tmp_path / f"{ray_task.PREFIX}{ended.pid}-x"
+    for folder in (alive, other, killed):
+        folder.mkdir()
+        (folder / ".key.ckpt").touch()
+    answer = ray_task.carry_out_there(Small(), None, tmp_path / "home", ())
+    assert isinstance(answer, ray_task.Finished)
+    assert {one for one in tmp_path.iterdir() if one.name.startswith("metareplay-")} == {alive, other}
 
 
 @pytest.mark.parametrize(("cores", "gpus"), [(-1, 0), (1.5, 0), (float("nan"), 0), (0, 0), (1, -0.5)])

@@ -1,6 +1,7 @@
 """Sweeps from Python: what is run, how settings are compared, and what is reported."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from metareplay.runners import FleetRunner, Processes, Threads
 from metareplay.runners.fleet import fleet
 from metareplay.streams import Examples
 from metareplay.sweeps import Case, Report, Standing, SweepWatcher
+from metareplay.sweeps import pictures as pictures_module
 from metareplay.sweeps.subject import Measure
 
 SMALL = Experiment(learner="er", memory=8, tasks=3, examples=10, test_examples=12, hidden=(6,))
@@ -197,6 +199,8 @@ def nothing(seed: int) -> Any:
     ("what", "options", "says"),
     [
         (SMALL, {"grid": {"rate": [0.1]}}, "er has no option 'rate'"),
+        (SMALL, {"grid": {"lr": [0.1], "rate": [0.1]}}, "^er has no option 'rate'"),
+        (SMALL, {"grid": {"lr": [0.1], "k": [0]}}, "^k=0: a batch holds"),
         (SMALL, {"grid": {"k": [2, "three"]}}, "k='three': use a whole number"),
         (SMALL, {"grid": {"memory": [8, -1]}}, "memory=-1"),
         (SMALL, {"grid": {"tasks": [3, 0]}}, "tasks=0"),
@@ -215,7 +219,11 @@ def nothing(seed: int) -> Any:
         (SMALL, {"grid": {"lr": [0.1]}, "held_out": 0}, "held_out=0"),
         (SMALL, {"grid": {"lr": [0.1]}, "halving": 1}, "halving=1"),
         (SMALL, {"grid": {"tasks": [2, 3]}, "halving": 3}, "a single number of tasks"),
-        (build, {"grid": {"lr": [0.1], "rate": [1]}}, "unexpected keyword argument 'rate'; it takes seed, lr, k"),
+        (
+            build,
+            {"grid": {"lr": [0.1], "rate": [1]}},
+            "^build: got an unexpected keyword argument 'rate'; it",
+        ),
         (build, {"grid": {"k": [1]}}, "missing a required argument: 'lr'"),
         (build, {"grid": {"lr": [0.1, -1.0]}}, "lr=-1"),
         (build, {"grid": {"lr": [0.1, min]}}, "use numbers, words, or lists of them"),
@@ -296,6 +304,18 @@ def test_every_grid_has_a_picture(lists: dict[str, Sequence[Any]], sample: int |
     found.plot(tmp_path / "sweep.png")
     assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
     assert repr(found).startswith(f"Sweep(er on rotations: {len(grid)} settings, 1 seeds, best ")
+
+
+def test_a_map_is_not_drawn_of_more_settings_than_anybody_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = mr.sweep(SMALL, LISTS, seeds=1, folder=tmp_path)
+    heights = []
+    for most in (4, 3):
+        monkeypatch.setattr(pictures_module, "LARGEST", most)
+        found.plot(tmp_path / "sweep.svg")
+        heights.append(re.findall(r'height="([\d.]+)pt"', (tmp_path / "sweep.svg").read_text())[0])
+    assert float(heights[0]) > 1.5 * float(heights[1])
 
 
 def test_the_paper_s_setting_is_found_among_ours(tmp_path: Path) -> None:
