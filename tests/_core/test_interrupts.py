@@ -67,6 +67,17 @@ def test_blocks_in_blocks_hand_it_on() -> None:
             let_through()
 
 
+def test_the_second_one_in_an_inner_block_comes_at_the_end_of_the_outer_one() -> None:
+    done = list[str]()
+    with pytest.raises(KeyboardInterrupt), HeldBack():
+        with HeldBack():
+            press()
+            press()
+            done.append("inner")
+        done.append("outer")
+    assert done == ["inner", "outer"]
+
+
 def test_a_handler_that_does_not_raise_is_called_at_the_end() -> None:
     called: list[int] = []
 
