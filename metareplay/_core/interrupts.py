@@ -12,8 +12,8 @@ class HeldBack:
 
     In a long block, `let_through` marks the places where Ctrl-C may come, because the work can be undone there. A
     second Ctrl-C is not held back, so that a model that hangs can be stopped. Blocks may be nested: what comes while
-    two hold it back is handed from the inner to the outer one, a second one at once. In other threads, which Python never interrupts, the
-    block does nothing.
+    two hold it back is handed from the inner to the outer one, a second one at once. In other threads, which Python
+    never interrupts, the block does nothing.
     """
 
     def __init__(self) -> None:
@@ -48,9 +48,7 @@ class HeldBack:
         """Do now what a Ctrl-C that was held back would have done."""
         if self._came and threading.current_thread() is threading.main_thread():
             self._came = False
-            if not self._handed_on:
-                self._before(SIGINT, None)
-            self._handed_on = False
+            self._before(SIGINT, None)
             if isinstance(self._before, HeldBack):
                 self._before.release()
 

@@ -69,12 +69,17 @@ def test_blocks_in_blocks_hand_it_on() -> None:
 
 def test_the_second_one_in_an_inner_block_comes_at_the_end_of_the_outer_one() -> None:
     done = list[str]()
-    with pytest.raises(KeyboardInterrupt), HeldBack():
+
+    def work() -> None:
         with HeldBack():
-            press()
-            press()
-            done.append("inner")
-        done.append("outer")
+            with HeldBack():
+                press()
+                press()
+                done.append("inner")
+            done.append("outer")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
     assert done == ["inner", "outer"]
 
 
