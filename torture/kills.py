@@ -20,7 +20,7 @@ KILLS = 5  # of one run, at most
 
 @final
 class Kills(Torture):
-    """Kill runs of every learner, and of agents that play, with SIGKILL. Each run is in a process of its own, forked from this one."""
+    """Kill runs of every learner, and of agents that play, with SIGKILL. Each is a process forked from this one."""
 
     name: ClassVar[str] = "a kill"
     few: ClassVar[int] = 10

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from metareplay._core.checks import shortened, shown
 from metareplay._core.files import write_atomically
 from metareplay._core.interrupts import HeldBack
 from metareplay._core.seal import ZIP_COMMENT, SealingWriter, check_zip
@@ -64,9 +65,8 @@ def read_archive(path: Path, needed: tuple[str, ...] = ()) -> tuple[dict[str, An
     except Exception as error:  # a text of any kind, nested as deeply as a stranger likes
         raise CheckpointError(damaged) from error
     if version != FORMAT:
-        raise CheckpointError(
-            f"{path} has format {version}, made by metareplay {made_by}; this version reads format {FORMAT}"
-        )
+        there = f"format {shown(version)}, made by metareplay {shortened(str(made_by))}"
+        raise CheckpointError(f"{path} has {there}; this version reads format {FORMAT}")
     dtypes = about.get("dtypes")
     missing = [name for name in (*needed, "dtypes") if name not in about]
     missing += [name for name in dtypes if name not in arrays] if isinstance(dtypes, dict) else []

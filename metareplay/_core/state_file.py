@@ -12,7 +12,7 @@ from typing import IO, Any, BinaryIO, Final, cast, final
 
 import torch
 
-from metareplay._core.files import write_atomically
+from metareplay._core.files import read_file, write_atomically
 from metareplay.errors import CheckpointError
 
 logger = logging.getLogger("metareplay")
@@ -65,7 +65,7 @@ def read_state(path: Path, device: str = "cpu") -> dict[str, Any]:
     """
     damaged = f"{path} is damaged or not a checkpoint: delete its folder, and start again"
     try:
-        content = path.read_bytes()
+        content = read_file(path)
         if content.startswith(b"PK"):
             logger.warning("%s carries no checksum: it was written by an earlier version", path)
             line = b""

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -516,3 +516,25 @@ def test_a_relative_folder_stays_where_it_was(tmp_path: Path, monkeypatch: pytes
     assert not list((tmp_path / "elsewhere").iterdir())
     with mr.DiskReservoir(tmp_path / "replay") as reservoir:
         assert reservoir.seen == 9
+
+
+@pytest.mark.parametrize("has_mark", [True, False])
+def test_a_checkpoint_makes_no_folder_and_fills_none(has_mark: bool, tmp_path: Path) -> None:
+    here, rows = tmp_path / "here.ckpt", tmp_path / "rows"
+    learner = mer(mr.DiskReservoir(rows, 9) if has_mark else mr.Reservoir(9))
+    learner.observe_many(*examples())
+    if not has_mark:  # a stranger's file may say anything
+        settings = {"kind": "DiskReservoir", "folder": str(rows), "capacity": 9, "seed": 0}
+        vars(learner.memory)["settings"] = lambda: settings
+    learner.save(here)
+    if has_mark:
+        cast(mr.DiskReservoir, learner.memory).close()
+        shutil.rmtree(rows)
+    with pytest.raises(mr.CheckpointError, match=r"its rows are in .*, and no reservoir of it is there: put"):
+        mr.load(here, mer(mr.Reservoir(9)).model)
+    assert not rows.exists()
+    mr.DiskReservoir(rows, 9).close()
+    with pytest.raises(
+        mr.CheckpointError, match="cannot go back to mark 1" if has_mark else "no reservoir of it is there"
+    ):
+        mr.load(here, mer(mr.Reservoir(9)).model)
