@@ -9,6 +9,7 @@ from typing import Any, TypeVar, final
 import metareplay as mr
 from metareplay.engines.choose import EngineName
 from metareplay.environments import CatcherEnv
+from metareplay.environments.environment import Observation
 from metareplay.experiments import BaseExperiment
 from metareplay.experiments.base import BaseRecord, BaseRun
 from metareplay.rl import Evaluation, GameRecord, Training
@@ -77,7 +78,7 @@ class GameRun(_Small[GameRecord]):
 
     def start(self, checkpoint: Path | None = None) -> BaseRun[GameRecord]:
         """Build the run."""
-        seen = "pixels" if "pictures" in self.learner else "state"
+        seen: Observation = "pixels" if "pictures" in self.learner else "state"
 
         def env() -> CatcherEnv:
             return CatcherEnv(observation=seen, size=SIDE, frames=2)

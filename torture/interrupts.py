@@ -9,6 +9,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, final
 
+from torch import nn
+
 import metareplay as mr
 from metareplay._core.files import names_in
 from metareplay.experiments.following import done
@@ -124,7 +126,7 @@ def _of_agents(folder: Path) -> Iterator[tuple[str, Callable[[], Work]]]:
 def _while_training(name: str, path: Path) -> Work:
     """Interrupt the training of an agent; from its checkpoint it goes on to the same record."""
     save_always()
-    undisturbed = done(RUNS[name].start())
+    undisturbed = done(RUNS[name].start(), ())
 
     def work(at: AtLine) -> str | None:
         path.unlink(missing_ok=True)
@@ -132,7 +134,7 @@ def _while_training(name: str, path: Path) -> Work:
         wrong = disturbed(at, lambda: list(run.steps()))
         if wrong is not None:
             return wrong
-        again = done(RUNS[name].start(path))
+        again = done(RUNS[name].start(path), ())
         return None if same_results(again, undisturbed) else "the training that went on ended with other numbers"
 
     return work
@@ -271,18 +273,20 @@ def _while_saving(make: Make | Agent, path: Path) -> Work:
 
 def _while_loading(make: Make | Agent, path: Path) -> Work:
     _taught(make, TO).save(path)
-    before, after = ({k: v.clone() for k, v in m.state_dict().items()} for m in (make().model, _taught(make, TO).model))
+    before, after = _weights(make().model), _weights(_taught(make, TO).model)
 
     def work(at: AtLine) -> str | None:
         model = make().model
         wrong = disturbed(at, lambda: mr.load(path, model))
         if wrong is not None:
             return wrong
-        now = model.state_dict()
-        same = any(all(bool((now[name] == one[name]).all()) for name in one) for one in (before, after))
-        return None if same else "the model is neither as it was nor as it was saved"
+        return None if _weights(model) in (before, after) else "the model is neither as it was nor as it was saved"
 
     return work
+
+
+def _weights(model: nn.Module) -> dict[str, bytes]:
+    return {name: value.numpy().tobytes() for name, value in model.state_dict().items()}
 
 
 def _while_running(make: Make, path: Path) -> Work:

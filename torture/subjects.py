@@ -54,6 +54,9 @@ SUBJECTS: dict[str, Make] = {
     "er, adam": lambda: mr.ER(mlp(), memory=mr.Reservoir(9), lr=0.01, k=5, optimizer="adam", seed=7),
     "er, rmsprop": lambda: mr.ER(mlp(), memory=mr.Recent(9), lr=0.01, k=5, optimizer="rmsprop", seed=7),
     "er with tasks": lambda: mr.ERTasks(mlp(), memory=mr.Ring(9, TASKS), lr=0.1, k=5, seed=7),
+    "er, growing": lambda: mr.ER(
+        mr.networks.mlp(INPUTS, (8, 5), 1, seed=1), memory=mr.Balanced(9), lr=0.1, k=5, seed=7, classes="grow"
+    ),
     "mer": _mer,
     "mer, torch": lambda: _mer(engine="torch"),
     "mer, dropout": lambda: mr.MER(_dropout(), memory=mr.Reservoir(9), beta=0.3, s=2, k=4, seed=7),
@@ -128,7 +131,7 @@ def state(learner: mr.TableLearner) -> dict[str, Any]:
         found |= {f"held/{name}": values.numpy().tobytes() for name, values in held}
         found |= {"filled": memory.filled.tolist(), "seen_of": sorted(memory.seen_of.items()), "offered": memory.seen}
         found["rows"] = memory.row_of.tolist()
-    return found | {"seen": learner.seen}
+    return found | {"seen": learner.seen, "labels": learner.written_labels()}
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> str | None:
