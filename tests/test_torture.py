@@ -14,7 +14,7 @@ from torture.calls import FOR_EXTENDING, MADE_FOR_USERS, every_call, left_out, p
 from torture.fuzz import _wrong
 from torture.interrupts import AtLine, _while_observing
 from torture.loops import _while_mixing, _while_scoring
-from torture.subjects import SUBJECTS
+from torture.subjects import SUBJECTS, stream
 
 ROOT = Path(__file__).parent.parent
 
@@ -106,3 +106,19 @@ def test_ctrl_c_in_a_prequential_run_loses_no_score(tmp_path: Path) -> None:
         found for (file, _), found in whole.times.items() if Path(file).name in ("prequential_run.py", "scores.py")
     ]
     assert not [wrong for found in times[::4] if (wrong := work(AtLine(found[-1])))]
+
+
+def test_ctrl_c_while_a_run_is_resumed_forgets_no_label(tmp_path: Path) -> None:
+    path, interrupted = tmp_path / "run.ckpt", AtLine()
+    whole = SUBJECTS["er, growing"]()
+    mr.run(whole, stream(), checkpoint=path)
+    with interrupted:
+        mr.run(SUBJECTS["er, growing"](), stream(), checkpoint=path)
+    places = ("checkpoint.py", "heads.py")
+    times = [found for (file, _), found in interrupted.times.items() if Path(file).name in places]
+    assert times, "nothing is restored any more"
+    for number in (found[-1] for found in times):
+        learner = SUBJECTS["er, growing"]()
+        with pytest.raises(KeyboardInterrupt), AtLine(number):
+            mr.run(learner, stream(), checkpoint=path)
+        assert learner.labels == (whole.labels if learner.seen else ()), number

@@ -111,6 +111,8 @@ class LmRecord:
                 found.languages
             ):
                 raise ValueError("the losses have another shape")
+            if [whole("steps", step) for step in found.steps] != sorted(found.steps):
+                raise ValueError("the moments are not in order")
             if any(not 0 <= whole("ends", end) < len(losses) for end in found.ends):
                 raise ValueError("a language ends at a moment that is not there")
             return found

@@ -12,7 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metareplay._core.checks import check_count, check_room, instance, place_of, several, shown, text, whole
+from metareplay._core.checks import (
+    check_count,
+    check_room,
+    instance,
+    memory_of_this_machine,
+    place_of,
+    several,
+    shown,
+    text,
+    whole,
+)
 from metareplay._core.draws import Draws
 from metareplay.errors import DataError, InputError
 
@@ -145,7 +155,14 @@ def made_up(count: int = 4, size: int = 40_000, seed: int = 0) -> list[Language]
 
 def _text(file: Path) -> bytes:
     try:
-        return gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        if file.suffix != ".gz":
+            return file.read_bytes()
+        most = memory_of_this_machine() // 8
+        with gzip.open(file) as packed:
+            text = packed.read(most + 1)
+        if len(text) > most:
+            raise DataError(f"{file} holds more than {most} bytes: unpack it, or remove it")
+        return text
     except (EOFError, OSError, zlib.error) as error:
         raise DataError(f"cannot read {file}: {' '.join(str(error).split())}; remove it, or get it again") from error
 

@@ -285,8 +285,8 @@ class Training(BaseRun[GameRecord]):
         seconds = {name: float(state["seconds"][name]) for name in self._seconds}
         if self.evaluation is not None:
             wanted = len(self.evaluation.tasks), self.evaluation.episodes
-            if any(np.array(of_all, np.float64).shape != wanted for of_all in scores):
-                raise InputError("the scores have another shape")
+            if any(np.array(of_all).shape != wanted or not np.isfinite(of_all).all() for of_all in scores):
+                raise InputError("the scores are not those of its evaluations")
         if len(at) != len(scores) or (scores and self.evaluation is None):
             raise InputError(f"{len(scores)} evaluations were made at {len(at)} frames")
         first, seen = np.asarray(self._first()), measured["seen"].numpy()
