@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import metareplay as mr
+from metareplay.learners import checkpoint
+from metareplay.learners.checkpoint_checks import read_checkpoint
 from torture.calls import FOR_EXTENDING, MADE_FOR_USERS, every_call, left_out, public_names
 from torture.fuzz import _wrong
 from torture.interrupts import AtLine, _while_observing
@@ -108,17 +110,17 @@ def test_ctrl_c_in_a_prequential_run_loses_no_score(tmp_path: Path) -> None:
     assert not [wrong for found in times[::4] if (wrong := work(AtLine(found[-1])))]
 
 
-def test_ctrl_c_while_a_run_is_resumed_forgets_no_label(tmp_path: Path) -> None:
-    path, interrupted = tmp_path / "run.ckpt", AtLine()
-    whole = SUBJECTS["er, growing"]()
+def test_ctrl_c_while_a_learner_is_restored_forgets_no_label(tmp_path: Path) -> None:
+    path, interrupted, whole = tmp_path / "run.ckpt", AtLine(), SUBJECTS["er, growing"]()
     mr.run(whole, stream(), checkpoint=path)
+    settings = read_checkpoint(path)[0]["extra"]["settings"]
     with interrupted:
-        mr.run(SUBJECTS["er, growing"](), stream(), checkpoint=path)
-    places = ("checkpoint.py", "heads.py")
-    times = [found for (file, _), found in interrupted.times.items() if Path(file).name in places]
+        checkpoint.restore(SUBJECTS["er, growing"](), path, settings)
+    places = ("checkpoint.py", "heads.py", "interrupts.py")
+    times = [number for (file, _), found in interrupted.times.items() if Path(file).name in places for number in found]
     assert times, "nothing is restored any more"
-    for number in (found[-1] for found in times):
+    for number in times:
         learner = SUBJECTS["er, growing"]()
         with pytest.raises(KeyboardInterrupt), AtLine(number):
-            mr.run(learner, stream(), checkpoint=path)
+            checkpoint.restore(learner, path, settings)
         assert learner.labels == (whole.labels if learner.seen else ()), number
