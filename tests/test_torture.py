@@ -114,8 +114,9 @@ def test_ctrl_c_while_a_learner_is_restored_forgets_no_label(tmp_path: Path) -> 
     path, interrupted, whole = tmp_path / "run.ckpt", AtLine(), SUBJECTS["er, growing"]()
     mr.run(whole, stream(), checkpoint=path)
     settings = read_checkpoint(path)[0]["extra"]["settings"]
+    learner = SUBJECTS["er, growing"]()
     with interrupted:
-        checkpoint.restore(SUBJECTS["er, growing"](), path, settings)
+        checkpoint.restore(learner, path, settings)
     places = ("checkpoint.py", "heads.py", "interrupts.py")
     times = [number for (file, _), found in interrupted.times.items() if Path(file).name in places for number in found]
     assert times, "nothing is restored any more"
