@@ -94,7 +94,9 @@ class Interrupts(Torture):
         from torture.loops import works  # which uses what is here
 
         share, most = max(1, count // 50), max(1, count // 20)
-        for name, begin in [*_of_agents(folder), *works(folder)][self.part :: self.parts][:most]:
+        others = [*_of_agents(folder), *works(folder)][self.part :: self.parts]
+        rng.shuffle(others)
+        for name, begin in others[:most]:
             yield from _interrupted(name, begin(), share, rng)
 
 

@@ -25,6 +25,7 @@ from metareplay._core.checks import (
 )
 from metareplay._core.draws import Draws
 from metareplay.errors import DataError, InputError
+from metareplay.networks.initial import checked_seed
 
 HELD_OUT: Final = 20  # one file out of this many is for testing
 LEAST: Final = 100  # bytes of a made-up text
@@ -75,7 +76,9 @@ class Language:
             length: How many bytes per row.
             seed: Whole numbers that decide the places.
         """
-        starts = np.random.default_rng(list(seed)).integers(len(self.train) - length + 1, size=count)
+        count, length = self._checked(count, length, len(self.train))
+        seeds = [checked_seed(one) for one in several("seed", seed, "a list of whole numbers")]
+        starts = np.random.default_rng(seeds).integers(len(self.train) - length + 1, size=count)
         return self.train[torch.from_numpy(starts[:, None] + np.arange(length))]
 
     def test_rows(self, count: int, length: int) -> Tensor:
@@ -85,8 +88,20 @@ class Language:
             count: The largest number of rows.
             length: How many bytes per row.
         """
+        count, length = self._checked(count, length, len(self.test))
         starts = np.unique(np.linspace(0, len(self.test) - length, count).astype(np.int64))
         return self.test[torch.from_numpy(starts[:, None] + np.arange(length))]
+
+    def _checked(self, count: int, length: int, size: int) -> tuple[int, int]:
+        """Return how many rows of which length; raise InputError if a text of this size does not have them."""
+        count, length = whole("count", count), whole("length", length)
+        if count < 0:
+            raise InputError(f"count={shown(count)}: use a number of rows, 0 or more")
+        check_count("length", length, "a row has at least one byte")
+        if length > size:
+            raise InputError(f"length={shown(length)}: {self.name} has {size} bytes; use a shorter length")
+        check_room("count", count, 8 * count * length)
+        return count, length
 
     def fingerprint(self) -> str:
         """Return a hash of the text."""
