@@ -28,6 +28,7 @@ from metareplay.memories.reservoir import Reservoir
 from metareplay.memories.sampler import Sampler
 
 Unit = Literal["frames", "episodes"]
+ROW_BYTES = 40  # of the lists of a plan and of what is drawn for it, for each row
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -98,18 +99,22 @@ class QLearner(TableLearner):
         self.episodes = 0
 
     def follow_change(self, name: str) -> None:
-        """Refuse a k that there is no room for.
+        """Check that the batches are not too large.
 
         Args:
             name: The option that has changed.
         """
-        if name == "k":
-            self._check_room()
+        self._check_room()
         super().follow_change(name)
 
+    def rows_per_frame(self) -> int:
+        """Return the largest number of rows that are visited for one frame."""
+        return self.k
+
     def _check_room(self) -> None:
-        """Raise InputError if the rows of a batch would need more memory than this machine has."""
-        check_room("k", self.k, 40 * self.k)
+        """Raise InputError if the rows of a frame's batches would need more memory than this machine has."""
+        rows = whole("k", self.rows_per_frame())
+        check_room("k" if rows == self.k else "s times k", rows, ROW_BYTES * rows)
 
     @abstractmethod
     def plan(self, memory: Sampler) -> Plan:
