@@ -1,6 +1,7 @@
 """How `python -m torture` counts and reports; CI runs its short form besides."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 import metareplay as mr
 from metareplay.learners import checkpoint
 from metareplay.learners.checkpoint_checks import read_checkpoint
+from torture.__main__ import KINDS
 from torture.calls import FOR_EXTENDING, MADE_FOR_USERS, every_call, left_out, public_names
 from torture.fuzz import _wrong
 from torture.interrupts import AtLine, _while_observing
@@ -125,3 +127,22 @@ def test_ctrl_c_while_a_learner_is_restored_forgets_no_label(tmp_path: Path) -> 
         with pytest.raises(KeyboardInterrupt), AtLine(number):
             checkpoint.restore(learner, path, settings)
         assert learner.labels == (whole.labels if learner.seen else ()), number
+
+
+def tries(path: Path) -> dict[str, int]:
+    """Return how many tries of each kind a recorded output has; there must be no failures in it."""
+    *_, last = lines = path.read_text().splitlines()
+    assert last == "no failures"
+    found = re.findall(r"^(\S.*?) +([\d,]+) +(\d+) +[\d,]+$", "\n".join(lines), re.MULTILINE)
+    assert all(failures == "0" for _, _, failures in found)
+    return {kind: int(count.replace(",", "")) for kind, count, _ in found}
+
+
+def test_the_page_says_what_the_last_output_says() -> None:
+    page = " ".join((ROOT / "docs" / "reliability.md").read_text().split())
+    found = tries(ROOT / "results" / "torture.txt")
+    assert found.keys() == {kind.name for kind in KINDS}
+    wanted = {"a kill": 1_000, "a flipped bit": 100_000, "a wrong call": 10_000}
+    assert all(found[kind] >= least for kind, least in wanted.items())
+    shown = ", ".join(f"{found[kind]:,} {kind.removeprefix('a ')}s" for kind in wanted)
+    assert f"{shown} and others, without a failure" in page

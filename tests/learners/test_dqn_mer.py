@@ -247,10 +247,10 @@ def test_no_discount_at_all_is_fine() -> None:
 
 
 def test_batches_that_need_more_memory_than_there_is_are_refused() -> None:
-    with pytest.raises(mr.InputError, match="s times k=20000000000000 would need .* GiB of memory"):
+    with pytest.raises(mr.InputError, match=r"s times k=20000000000000 would need .* GiB of memory"):
         mr.DQNMER(mr.networks.mlp(2, (3,), 2), memory=mr.Recent(4), k=2, s=10**13)
     agent = mr.DQNMER(mr.networks.mlp(2, (3,), 2), memory=mr.Recent(4), k=2)
     for name in ("k", "s"):
-        with pytest.raises(mr.InputError, match="would need .* GiB of memory"):
+        with pytest.raises(mr.InputError, match=r"would need .* GiB of memory"):
             setattr(agent, name, 10**14)
     assert (agent.k, agent.s) == (2, 1)
