@@ -35,7 +35,7 @@ docs-serve: .venv/ready
 gpu-test:
 	$(PYTHON) -m gpu_tests
 
-# Kills, damaged files, interrupts, wrong calls: about half an hour; `python -m torture --long` takes hours.
+# Kills, damaged files, interrupts, wrong calls: minutes on a free core; `python -m torture --long` takes hours.
 torture: .venv/ready
 	$(BIN)/python -m torture
 

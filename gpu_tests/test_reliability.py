@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 import metareplay as mr
-from gpu_tests.room import all_but
+from gpu_tests.room import all_of_it
 from gpu_tests.test_cuda_engine import CLASSES, LEARNERS, cnn, examples, mlp, same, taught
 from metareplay.experiments import loop
 from metareplay.experiments.experiment import Experiment
@@ -141,42 +141,56 @@ def test_a_damaged_checkpoint_is_refused_and_the_model_stays() -> str:
 
 
 def test_a_full_gpu_undoes_what_could_not_be_learned() -> str:
-    """Whether or not an example could be learned, the learner goes on to the weights of one that had all the room."""
-    given, refused = examples(24), 0
-    whole = taught(LEARNERS["er"](cnn(), engine="torch"), given, ())
-    for room in (2**20, 2**22, 2**24):
-        learner = taught(LEARNERS["er"](cnn(), engine="torch"), tuple(part[:8] for part in given), ())
-        before = {key: value.clone() for key, value in learner.model.state_dict().items()}
-        held = all_but(room)
-        try:
-            learner.observe_many(*(part[8:] for part in given))
-        except (mr.MetareplayError, torch.cuda.OutOfMemoryError):
-            refused += 1
-            if learner.seen == 8:
-                assert all(torch.equal(before[key], value) for key, value in learner.model.state_dict().items())
-        finally:
-            del held
-            torch.cuda.empty_cache()
+    """On a full GPU nothing can be learned; with a little room the learner may get further, and is refused or not.
+
+    Whenever it is refused, it is as it was after `seen` examples, and goes on to the weights of one that had all the
+    room.
+    """
+    given, refused = examples(24), list[str]()
+
+    def after(count: int) -> mr.Learner:
+        return taught(LEARNERS["er"](cnn(), engine="torch"), tuple(part[:count] for part in given), ())
+
+    whole = after(24)
+    for room in (0, 2**12, 2**16, 2**20):
+        learner = after(8)
+        was_refused = observed_without_room(learner, tuple(part[8:] for part in given), room)
+        assert was_refused or room, "it was not refused although there was no room at all"
+        if was_refused:
+            refused.append(f"after {learner.seen}")
+            assert same(learner, after(learner.seen))
         if learner.seen < 24:
             learner.observe_many(*(part[learner.seen :] for part in given))
         assert same(learner, whole)
-    return f"{refused} of 3 refused"
+    return f"{len(refused)} of 4 refused: {', '.join(refused)}"
+
+
+def observed_without_room(learner: mr.Learner, given: tuple[torch.Tensor, ...], room: int) -> bool:
+    """Let a learner observe examples on a GPU that has hardly any room; return whether that was refused.
+
+    Nothing may be computed on the GPU before the room has been given back, so comparisons come after this.
+    """
+    held, freed = all_of_it(), 0
+    try:
+        while freed < room:
+            freed += held.pop().numel()  # the smallest pieces
+        learner.observe_many(*given)
+        return False
+    except (mr.MetareplayError, torch.cuda.OutOfMemoryError):
+        return True
+    finally:
+        held.clear()
+        torch.cuda.empty_cache()
 
 
 def test_graphs_survive_a_full_gpu() -> str:
-    """Captured graphs keep their room; if they cannot be captured, stepping gives the same weights up to rounding."""
+    """While the GPU is full, nothing is learned; then what is learned has the same weights up to rounding."""
     given = examples(24)
     whole = taught(LEARNERS["mer"](mlp(), engine="cuda"), given, ())
     learner = LEARNERS["mer"](mlp(), engine="cuda")
-    held = all_but(2**24)
-    try:
-        learner.observe_many(*(part[:8] for part in given))
-    except (mr.MetareplayError, torch.cuda.OutOfMemoryError):
-        pass
-    finally:
-        del held
-        torch.cuda.empty_cache()
-    learner.observe_many(*(part[learner.seen :] for part in given))
+    assert observed_without_room(learner, tuple(part[:8] for part in given), 0), "it was not refused"
+    assert learner.seen == 0
+    learner.observe_many(*given)
     apart = float((learner.weights.theta - whole.weights.theta).norm() / whole.weights.theta.norm())
     assert apart < 2e-5, apart
     assert learner.predict(given[0]).max() < CLASSES

@@ -1,6 +1,7 @@
 """How `python -m torture` counts and reports; CI runs its short form besides."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,14 @@ import pytest
 import torch
 
 import metareplay as mr
+from metareplay.learners import checkpoint
+from metareplay.learners.checkpoint_checks import read_checkpoint
+from torture.__main__ import KINDS
 from torture.calls import FOR_EXTENDING, MADE_FOR_USERS, every_call, left_out, public_names
 from torture.fuzz import _wrong
 from torture.interrupts import AtLine, _while_observing
 from torture.loops import _while_mixing, _while_scoring
-from torture.subjects import SUBJECTS
+from torture.subjects import SUBJECTS, stream
 
 ROOT = Path(__file__).parent.parent
 
@@ -106,3 +110,39 @@ def test_ctrl_c_in_a_prequential_run_loses_no_score(tmp_path: Path) -> None:
         found for (file, _), found in whole.times.items() if Path(file).name in ("prequential_run.py", "scores.py")
     ]
     assert not [wrong for found in times[::4] if (wrong := work(AtLine(found[-1])))]
+
+
+def test_ctrl_c_while_a_learner_is_restored_forgets_no_label(tmp_path: Path) -> None:
+    path, interrupted, whole = tmp_path / "run.ckpt", AtLine(), SUBJECTS["er, growing"]()
+    mr.run(whole, stream(), checkpoint=path)
+    settings = read_checkpoint(path)[0]["extra"]["settings"]
+    learner = SUBJECTS["er, growing"]()
+    with interrupted:
+        checkpoint.restore(learner, path, settings)
+    places = ("checkpoint.py", "heads.py", "interrupts.py")
+    times = [number for (file, _), found in interrupted.times.items() if Path(file).name in places for number in found]
+    assert times, "nothing is restored any more"
+    for number in times:
+        learner = SUBJECTS["er, growing"]()
+        with pytest.raises(KeyboardInterrupt), AtLine(number):
+            checkpoint.restore(learner, path, settings)
+        assert learner.labels == (whole.labels if learner.seen else ()), number
+
+
+def tries(path: Path) -> dict[str, int]:
+    """Return how many tries of each kind a recorded output has; there must be no failures in it."""
+    *_, last = lines = path.read_text().splitlines()
+    assert last == "no failures"
+    found = re.findall(r"^(\S.*?) +([\d,]+) +(\d+) +[\d,]+$", "\n".join(lines), re.MULTILINE)
+    assert all(failures == "0" for _, _, failures in found)
+    return {kind: int(count.replace(",", "")) for kind, count, _ in found}
+
+
+def test_the_page_says_what_the_last_output_says() -> None:
+    page = " ".join((ROOT / "docs" / "reliability.md").read_text().split())
+    found = tries(ROOT / "results" / "torture.txt")
+    assert found.keys() == {kind.name for kind in KINDS}
+    wanted = {"a kill": 1_000, "a flipped bit": 100_000, "a wrong call": 10_000}
+    assert all(found[kind] >= least for kind, least in wanted.items())
+    shown = ", ".join(f"{found[kind]:,} {kind.removeprefix('a ')}s" for kind in wanted)
+    assert f"{shown} and others, without a failure" in page

@@ -22,7 +22,7 @@ from metareplay.environments import CatcherEnv, FlappyBirdEnv, Schedule, Schedul
 from metareplay.experiments import Experiment, OwnExperiment
 from metareplay.rl import Evaluation, GameExperiment, GameRecord
 from metareplay.streams import Chunk, Examples, FirstTasks, HeldOut
-from torture.subjects import CLASSES, INPUTS, TASKS, examples, mlp, stream
+from torture.subjects import AGENTS, CLASSES, INPUTS, TASKS, cnn, examples, mlp, pictures, play, stream
 
 PAGES: Final = Path(__file__).parent.parent / "docs" / "api"
 NOT_INSTALLED: Final = ("integrations.avalanche", "loops.hugging_face")  # they need Avalanche and transformers
@@ -190,13 +190,16 @@ def _learners(folder: Path) -> dict[str, Call]:
     xs, ys, tasks = examples()
     replay = {"k": 3, **LEARNER}
     net: dict[str, Any] = {"inputs": 4, "hidden": (3,), "outputs": 2, "seed": 0}
-    by_task = {name: value for name, value in LEARNER.items() if name not in ("classes", "head")}
     taught().save(folder / "right.ckpt")
     reservoir, ring = Fresh(lambda: mr.Reservoir(4)), Fresh(lambda: mr.Ring(4, TASKS))
     kinds: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
         "Online": (mr.Online, {"steps": 1, **LEARNER}),
-        "EWC": (mr.EWC, {"strength": 1.0, "fisher_examples": 3, "fisher": "squared-mean", **LEARNER}),
-        "Reptile": (mr.Reptile, {"beta": 0.1, "s": 2, "k": 2, **by_task}),
+        "EWC": (mr.EWC, {"steps": 1, "strength": 1.0, "fisher_examples": 3, "fisher": "squared-mean", **LEARNER}),
+        "Reptile": (
+            mr.Reptile,
+            {"beta": 0.1, "s": 2, "k": 2}
+            | {name: value for name, value in LEARNER.items() if name not in ("classes", "head")},
+        ),
         "GEM": (mr.GEM, {"memory": ring, "strength": 0.0, **LEARNER}),
         "ER": (mr.ER, {"memory": reservoir, "optimizer": "sgd", **replay}),
         "ERTasks": (mr.ERTasks, {"memory": reservoir, "optimizer": "sgd", **replay}),
@@ -207,9 +210,9 @@ def _learners(folder: Path) -> dict[str, Call]:
     several, some = {"xs": xs[:3], "ys": ys[:3], "task": tasks[:3]}, {"xs": xs[:3], "task": None}
     return {name: Call(kind, {"model": mlp(), **options}) for name, (kind, options) in kinds.items()} | {
         "Independent": Call(
-            mr.Independent, {"model": mr.networks.separate_mlps(**net, tasks=2), "start": "fresh", **by_task}
+            mr.Independent, {"model": mr.networks.separate_mlps(**net, tasks=2), "start": "fresh", **LEARNER}
         ),
-        "TaskInput": Call(mr.TaskInput, {"model": mr.networks.task_input_mlp(**net, tasks=2), **by_task}),
+        "TaskInput": Call(mr.TaskInput, {"model": mr.networks.task_input_mlp(**net, tasks=2), **LEARNER}),
         "Online.with classes": Call(
             lambda **o: mr.Online(mlp(), engine="torch", **o).observe(xs[0], "a"), {"classes": "grow", "head": None}
         ),
@@ -246,16 +249,42 @@ def _with_option(**options: Any) -> None:
     learner.observe(examples()[0][0], 1)
 
 
-def _agents(_folder: Path) -> dict[str, Call]:
+def _watching() -> mr.QLearner:
+    """Return an agent that has seen some pictures."""
+    agent = AGENTS["dqn, pictures"]()
+    play(agent, 6)
+    return agent
+
+
+def _with_agents_option(**options: Any) -> None:
+    """Change options of an agent that has seen some pictures."""
+    agent = _watching()
+    for name, value in options.items():
+        setattr(agent, name, value)
+    play(agent, 8)
+
+
+def _agents(folder: Path) -> dict[str, Call]:
     xs = examples()[0]
     options = {name: value for name, value in LEARNER.items() if name not in ("regression", "classes", "head")}
     options |= {"k": 3, "memory": Fresh(lambda: mr.Recent(4)), "optimizer": "sgd", "discount": 0.9, "double": False}
     options |= {"target_every": 5, "target_in": "frames", "warmup": 3, "reward_clip": None}
     options |= {"epsilon_start": 1.0, "epsilon_end": 0.1, "epsilon_frames": 10}
+    shown = pictures()
+    watched = {"x": shown[6], "action": 1, "reward": 0.5, "next_x": shown[7], "terminated": False, "truncated": False}
     seen = {"x": xs[0], "action": 1, "reward": 0.5, "next_x": xs[1], "terminated": False, "truncated": False}
     return {
         "DQN": Call(mr.DQN, {"model": mlp(), **options}),
-        "DQNMER": Call(mr.DQNMER, {"model": mlp(), "gamma": 0.5, **options}),
+        "DQNMER": Call(mr.DQNMER, {"model": mlp(), "gamma": 0.5, "beta": 0.5, "s": 1, **options}),
+        "DQN on pictures": Call(mr.DQN, {"model": cnn(), **options}),
+        "DQN.act on pictures": Call(lambda **o: _watching().act(**o), {"x": pictures()[7]}),
+        "DQN.observe pictures": Call(lambda **o: _watching().observe(**o), watched),
+        "DQN.observe the first pictures": Call(lambda **o: AGENTS["dqn, pictures"]().observe(**o), watched),
+        "DQN.predict": Call(lambda **o: _agent().predict(**o), {"xs": xs[:3], "task": None}),
+        "DQN.predict on pictures": Call(lambda **o: _watching().predict(**o), {"xs": pictures()[:3], "task": None}),
+        "DQN.outputs of pictures": Call(lambda **o: _watching().outputs(**o), {"xs": pictures()[:3], "task": None}),
+        "DQN.save": Call(lambda **o: _watching().save(**o), {"path": folder / "saved.ckpt"}),
+        "DQN.an option on pictures": Call(_with_agents_option, {"lr": 0.2, "clip": 1.0, "k": 3}),
         "DQN.act": Call(lambda **o: _agent().act(**o), {"x": xs[0]}),
         "DQN.observe": Call(lambda **o: _agent().observe(**o), seen),
     }
@@ -315,7 +344,7 @@ def _networks(_folder: Path) -> dict[str, Call]:
         "networks.separate_mlps": Call(mr.networks.separate_mlps, {**net, "tasks": 2}),
         "networks.task_input_mlp": Call(mr.networks.task_input_mlp, {**net, "tasks": 2}),
         "networks.omniglot_cnn": Call(
-            mr.networks.omniglot_cnn, {"seed": 0, "classes": 5, "norm": None, "init": "torch"}
+            mr.networks.omniglot_cnn, {"seed": 0, "classes": 5, "norm": None, "init": "torch", "resolution": 28}
         ),
         "networks.nature_cnn": Call(mr.networks.nature_cnn, {"seed": 0, "actions": 3, "frames": 1, "size": 36}),
         "networks.MultiHead": Call(
@@ -355,7 +384,14 @@ def _streams(_folder: Path) -> dict[str, Call]:
     xs, ys, _ = examples()
     image = {"tasks": 2, "examples": 5, "seed": 0, "images": images(), "shape": (784,), "test_examples": 5}
     drawn: dict[str, Any] = {"tasks": 2, "seed": 0, "characters": _characters(), "examples": 4, "test_examples": 2}
-    drawn |= {"order": "given", "split": "drawings", "test_share": 0.25, "resolution": 28, "pixels": "grey"}
+    drawn |= {
+        "labels": "alphabet",
+        "order": "given",
+        "split": "drawings",
+        "test_share": 0.25,
+        "resolution": 28,
+        "pixels": "grey",
+    }
     pairs = list(zip(xs, ys, strict=True))
     chunk, tested = Chunk(xs[:3], ys[:3], 0), Examples(xs[:3], ys[:3])
 
@@ -382,9 +418,22 @@ def _streams(_folder: Path) -> dict[str, Call]:
         "streams.HeldOut": Call(read(HeldOut), {"stream": stream(), "share": 0.2}),
         "streams.Chunk": Call(lambda **o: ran(Chunk(**o), tested), {"xs": xs[:3], "ys": ys[:3], "task": 0}),
         "streams.Examples": Call(lambda **o: ran(chunk, Examples(**o)), {"xs": xs[:3], "ys": ys[:3]}),
+        **{
+            f"{kind.__name__}.{method}": Call(lambda kind=kind, method=method, **o: _asked(kind, method, o), right)
+            for kind in (mr.Rotations, mr.Permutations)
+            for method, right in {"test": {"task": 1}, "chunks": {"start": 3}, "train": {"task": 1}}.items()
+        },
+        "Rotations.angle": Call(lambda **o: _asked(mr.Rotations, "angle", o), {"task": 1}),
         "OwnStream.test": Call(lambda **o: stream().test(**o), {"task": 1}),
         "OwnStream.chunks": Call(lambda **o: list(stream().chunks(**o)), {"start": 3}),
     }
+
+
+def _asked(kind: Callable[..., Any], method: str, options: dict[str, Any]) -> None:
+    """Ask a stream of images something."""
+    found = getattr(kind(2, 5, 0, images=images(), test_examples=5), method)(**options)
+    for _ in found if method == "chunks" else ():
+        pass
 
 
 def _data(folder: Path) -> dict[str, Call]:
@@ -399,11 +448,13 @@ def _data(folder: Path) -> dict[str, Call]:
     files = {path.name: sha256(path.read_bytes()).hexdigest() for path in sorted((folder / "small").iterdir())}
     files = {name: files[name] for name in ("xs", "ys", "test_xs", "test_ys")}
     source: dict[str, Any] = {"name": "small", "files": files, "folders": (str(folder / "small"),), "gzipped": False}
+    source |= {"mirrors": (), "npm": None}
     fetched = {"name": Source(**source), "folder": folder, "mirrors": [], "report": None}
     mr.data.provide(Images("mnist", *_arrays(images())))  # so that nothing is downloaded
     return {
         "data.Images": Call(Images, vars(images())),
         "data.Characters": Call(Characters, {name: getattr(made, name) for name in names}),
+        "data.Characters.images": Call(lambda **o: _characters().images(**o), {"resolution": 28, "pixels": "grey"}),
         "data.dataset": Call(mr.data.dataset, {"name": "mnist"}),
         "data.load": Call(mr.data.load, {"source": Source(**source)}),
         "data.provide": Call(mr.data.provide, {"found": images()}),
@@ -468,7 +519,24 @@ def _runs(folder: Path) -> dict[str, Call]:
         "runners.RayCluster": Call(mr.runners.RayCluster, {"address": None, "cores_per_run": 1.0, "gpus_per_run": 0.0}),
         "runners.carry_out": Call(
             mr.runners.carry_out,
-            {"experiment": OwnExperiment(build=build), "folder": folder / "carried", "fresh": False, "stop": None},
+            {
+                "experiment": OwnExperiment(build=build),
+                "folder": folder / "carried",
+                "fresh": False,
+                "stop": None,
+                "watcher": mr.runners.Watcher(),
+                "shown_in": None,
+            },
+        ),
+        "runners.Threads.run": Call(
+            lambda **o: mr.runners.Threads(1).run(**o),
+            {
+                "experiments": [OwnExperiment(build=build)],
+                "folder": folder / "run",
+                "fresh": False,
+                "keep_going": False,
+                "watcher": mr.runners.Watcher(),
+            },
         ),
         "runners.forget_failures": Call(
             mr.runners.forget_failures, {"experiments": [OwnExperiment(build=build)], "folder": folder}
@@ -578,6 +646,7 @@ def _games(_folder: Path) -> dict[str, Call]:
             {"tick": 0.0, "positive": 1.0, "negative": -1.0, "loss": -5.0},
         ),
         "environments.Schedule": Call(lambda **o: Schedule(**o).value(3), schedule),
+        "environments.Schedule.task": Call(lambda **o: Schedule((1, 2)).task(**o), {"frame": 3}),
         "environments.Schedule.value": Call(lambda **o: Schedule((1, 2)).value(**o), {"frame": 3}),
         "environments.ScheduledEnv": Call(
             lambda **o: ScheduledEnv(**o).reset(seed=0),
@@ -643,6 +712,7 @@ def _languages(folder: Path) -> dict[str, Call]:
     languages = lm.made_up(2, 400)
     train: dict[str, Any] = {"arm": lm.ARMS["mer-0.5"], "languages": languages, "settings": lm.LmSettings(**settings)}
     train |= {"folder": folder / "lm", "device": "cpu", "copy_on": "device", "alignment": False, "save_seconds": 60.0}
+    train |= {"report": lambda _step, _total: None, "stop": lambda: False}
     (folder / "language").mkdir()
     (folder / "language" / "text").write_bytes(bytes(range(97, 122)) * 30)
     lm.train(**train)
@@ -665,6 +735,8 @@ def _languages(folder: Path) -> dict[str, Call]:
             lambda **o: lm.Llama(lm.Size(**o), 4, 0), {"width": 8, "layers": 1, "heads": 2}, {"layers": 3, "width": 64}
         ),
         "lm.Llama": Call(lm.Llama, {"size": small, "context": 4, "seed": 0}),
+        "lm.Language.rows": Call(lambda **o: languages[0].rows(**o), {"count": 2, "length": 5, "seed": [1]}),
+        "lm.Language.test_rows": Call(lambda **o: languages[0].test_rows(**o), {"count": 2, "length": 5}),
         "lm.made_up": Call(lm.made_up, {"count": 1, "size": 300, "seed": 0}, {"count": 2, "size": 1000}),
         "lm.read_languages": Call(lm.read_languages, {"folders": [folder / "language"], "length": 5}),
         "lm.read_records": Call(lm.read_records, {"folder": folder / "lm"}),

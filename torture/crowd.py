@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, final
 
-from metareplay.experiments import AnyExperiment, Progress, loop
+from metareplay.experiments import AnyExperiment, Progress
 from metareplay.runners import Threads, Watcher
 from torture.experiments import SubjectRun
-from torture.kills import undisturbed, what_is_wrong
+from torture.kills import save_always, undisturbed, what_is_wrong
 from torture.subjects import SUBJECTS
 from torture.trial import Torture, Try
 
@@ -29,7 +29,7 @@ class Crowd(Torture):
 
     def tries(self, count: int, rng: random.Random, folder: Path) -> Iterator[Try]:
         """Draw some runs for each try."""
-        loop.SAVE_EVERY = 0.0
+        save_always()
         expected = {name: undisturbed(name, folder / "undisturbed")[1] for name in SUBJECTS}
         for number in range(count):
             names = rng.sample(DIFFERENT, RUNS)

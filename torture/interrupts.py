@@ -4,11 +4,18 @@ import random
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, final
 
+from torch import nn
+
 import metareplay as mr
+from metareplay._core.files import names_in
+from metareplay.experiments.following import done
+from torture.experiments import PLAYERS, RUNS, same_results
+from torture.kills import save_always
 from torture.subjects import AGENTS, SUBJECTS, Agent, Make, differences, examples, play, state, stream
 from torture.trial import Torture, Try
 
@@ -82,35 +89,57 @@ class Interrupts(Torture):
         rng.shuffle(pairs)
         for name, make, method in pairs[:count]:
             work = method(make, folder / f"{name}.{method.__name__}")
-            whole = AtLine()
-            work(whole)
-            for number in whole.drawn(share, rng):
-                at = AtLine(number)
-                wrong = work(at)
-                yield Try(f"{name}: {method.__name__.strip('_')} at {at.where}", wrong)
-
-        share = max(1, count // 20)
-        for name, make_agent in list(AGENTS.items())[self.part :: self.parts][: max(1, count // 20)]:
-            play_on = _while_playing(make_agent)
-            whole = AtLine()
-            play_on(whole)
-            for number in whole.drawn(share, rng):
-                at = AtLine(number)
-                wrong = play_on(at)
-                yield Try(f"{name}: while playing at {at.where}", wrong)
+            yield from _interrupted(f"{name}: {method.__name__.strip('_').replace('_', ' ')}", work, share, rng)
 
         from torture.loops import works  # which uses what is here
 
-        for name, other in list(works(folder))[self.part :: self.parts][: max(1, count // 20)]:
-            whole = AtLine()
-            other(whole)
-            for number in whole.drawn(share, rng):
-                at = AtLine(number)
-                wrong = other(at)
-                yield Try(f"{name} at {at.where}", wrong)
+        share, most = max(1, count // 50), max(1, count // 20)
+        others = [*_of_agents(folder), *works(folder)][self.part :: self.parts]
+        rng.shuffle(others)
+        for name, begin in others[:most]:
+            yield from _interrupted(name, begin(), share, rng)
 
 
 Work = Callable[[AtLine], str | None]
+
+
+def _interrupted(name: str, work: Work, count: int, rng: random.Random) -> Iterator[Try]:
+    """Do some work undisturbed, and then again and again, with Ctrl-C at one of the lines that it executes."""
+    whole = AtLine()
+    wrong = work(whole)
+    if wrong is not None or not whole.lines:
+        yield Try(f"{name}, undisturbed", wrong or "no line was executed")
+    for number in whole.drawn(count, rng):
+        at = AtLine(number)
+        wrong = work(at)
+        yield Try(f"{name} at {at.where}", wrong)
+
+
+def _of_agents(folder: Path) -> Iterator[tuple[str, Callable[[], Work]]]:
+    """Return what is interrupted while agents learn, save, load and play, by name."""
+    for name, make in AGENTS.items():
+        yield f"{name}: while observing", partial(_while_playing, make)
+        yield f"{name}: while saving", partial(_while_saving, make, folder / f"{name}.saved")
+        yield f"{name}: while loading", partial(_while_loading, make, folder / f"{name}.loaded")
+    for name in PLAYERS:
+        yield f"{name}: while training", partial(_while_training, name, folder / f"{name}.trained")
+
+
+def _while_training(name: str, path: Path) -> Work:
+    """Interrupt the training of an agent; from its checkpoint it goes on to the same record."""
+    save_always()
+    undisturbed = done(RUNS[name].start(), ())
+
+    def work(at: AtLine) -> str | None:
+        path.unlink(missing_ok=True)
+        run = RUNS[name].start(path)
+        wrong = disturbed(at, lambda: list(run.steps()))
+        if wrong is not None:
+            return wrong
+        again = done(RUNS[name].start(path), ())
+        return None if same_results(again, undisturbed) else "the training that went on ended with other numbers"
+
+    return work
 
 
 def _while_playing(make: Agent) -> Work:
@@ -122,9 +151,9 @@ def _while_playing(make: Agent) -> Work:
     def work(at: AtLine) -> str | None:
         agent = make()
         play(agent, FROM)
-        came = interrupted(at, lambda: play(agent, TO))
-        if at.number >= 0 and not came:
-            return "Ctrl-C got lost"
+        wrong = disturbed(at, lambda: play(agent, TO))
+        if wrong is not None:
+            return wrong
         wrong = differences(state(agent), states[agent.seen])
         if wrong is not None:
             return f"after {agent.seen} transitions {wrong}"
@@ -142,6 +171,16 @@ def _observed(make: Make, count: int) -> mr.Learner:
     return learner
 
 
+def _taught(make: Make | Agent, count: int) -> mr.Learner | mr.QLearner:
+    """Make a learner that has learned the first examples, or an agent that has learned the first transitions."""
+    learner = make()
+    if isinstance(learner, mr.Learner):
+        learner.observe_many(*(part[:count] for part in examples()))
+    else:
+        play(learner, count)
+    return learner
+
+
 def _states(make: Make) -> list[dict[str, Any]]:
     """Return the state after each number of examples."""
     learner = make()
@@ -152,18 +191,26 @@ def _states(make: Make) -> list[dict[str, Any]]:
     return found
 
 
-def interrupted(at: AtLine, work: Callable[[], object]) -> bool:
-    """Do some work; return whether it was interrupted. The handler of Ctrl-C must be what it was before."""
-    before = signal.getsignal(signal.SIGINT)
+def disturbed(at: AtLine, work: Callable[[], object]) -> str | None:
+    """Do some work that may be interrupted; return what is wrong with how Ctrl-C was treated.
+
+    Args:
+        at: When Ctrl-C comes. How many lines are executed may depend on the clock, so it need not come.
+        work: The work.
+    """
+    before, came = signal.getsignal(signal.SIGINT), False
     try:
         with at:
             work()
-        return False
     except KeyboardInterrupt:
-        return True
+        came = True
     finally:
         sys.settrace(None)
+        after = signal.getsignal(signal.SIGINT)
         signal.signal(signal.SIGINT, before)
+    if after is not before:
+        return "the handler of Ctrl-C has changed"
+    return "Ctrl-C got lost" if at.where and not came else None
 
 
 def _go_on(learner: mr.Learner, states: list[dict[str, Any]], end: int) -> str | None:
@@ -183,13 +230,8 @@ def _while_observing_many(make: Make, _path: Path) -> Work:
     def work(at: AtLine) -> str | None:
         learner = _observed(make, FROM)
         xs, ys, tasks = (part[FROM:TO] for part in examples())
-        handler = signal.getsignal(signal.SIGINT)
-        came = interrupted(at, lambda: learner.observe_many(xs, ys, tasks))
-        if signal.getsignal(signal.SIGINT) is not handler:
-            return "the handler of Ctrl-C has changed"
-        if at.number >= 0 and not came:
-            return "Ctrl-C got lost"
-        return _go_on(learner, states, TO)
+        wrong = disturbed(at, lambda: learner.observe_many(xs, ys, tasks))
+        return wrong or _go_on(learner, states, TO)
 
     return work
 
@@ -205,19 +247,23 @@ def _while_observing(make: Make, _path: Path) -> Work:
             for example in several:
                 learner.observe(*example)
 
-        came = interrupted(at, one_by_one)
-        return "Ctrl-C got lost" if at.number >= 0 and not came else _go_on(learner, states, TO)
+        return disturbed(at, one_by_one) or _go_on(learner, states, TO)
 
     return work
 
 
-def _while_saving(make: Make, path: Path) -> Work:
-    earlier, later = _observed(make, FROM), _observed(make, TO)
+def _while_saving(make: Make | Agent, path: Path) -> Work:
+    earlier, later = _taught(make, FROM), _taught(make, TO)
     states = [state(earlier), state(later)]
 
     def work(at: AtLine) -> str | None:
         earlier.save(path)
-        interrupted(at, lambda: later.save(path))
+        wrong = disturbed(at, lambda: later.save(path))
+        if wrong is not None:
+            return wrong
+        left = [name for name in names_in(path.parent) if name.startswith(f".{path.name}")]
+        if left:
+            return f"left over: {', '.join(left)}"
         found = mr.load(path, make().model)
         wrong = differences(state(later), states[1])
         if wrong is not None:
@@ -227,20 +273,22 @@ def _while_saving(make: Make, path: Path) -> Work:
     return work
 
 
-def _while_loading(make: Make, path: Path) -> Work:
-    _observed(make, TO).save(path)
-    before, after = (
-        {k: v.clone() for k, v in m.state_dict().items()} for m in (make().model, _observed(make, TO).model)
-    )
+def _while_loading(make: Make | Agent, path: Path) -> Work:
+    _taught(make, TO).save(path)
+    before, after = _weights(make().model), _weights(_taught(make, TO).model)
 
     def work(at: AtLine) -> str | None:
         model = make().model
-        interrupted(at, lambda: mr.load(path, model))
-        now = model.state_dict()
-        same = any(all(bool((now[name] == one[name]).all()) for name in one) for one in (before, after))
-        return None if same else "the model is neither as it was nor as it was saved"
+        wrong = disturbed(at, lambda: mr.load(path, model))
+        if wrong is not None:
+            return wrong
+        return None if _weights(model) in (before, after) else "the model is neither as it was nor as it was saved"
 
     return work
+
+
+def _weights(model: nn.Module) -> dict[str, bytes]:
+    return {name: value.numpy().tobytes() for name, value in model.state_dict().items()}
 
 
 def _while_running(make: Make, path: Path) -> Work:
@@ -249,12 +297,13 @@ def _while_running(make: Make, path: Path) -> Work:
     def work(at: AtLine) -> str | None:
         path.unlink(missing_ok=True)
         learner = make()
-        interrupted(at, lambda: mr.run(learner, stream(), checkpoint=path))
+        wrong = disturbed(at, lambda: mr.run(learner, stream(), checkpoint=path))
+        if wrong is not None:
+            return wrong
         wrong = differences(state(learner), states[learner.seen])
         if wrong is not None:
             return f"after {learner.seen} examples {wrong}"
         again = mr.run(make(), stream(), checkpoint=path)
-        same = again.weights == undisturbed.weights and again.to_json()["accuracy"] == undisturbed.to_json()["accuracy"]
-        return None if same else "the run that went on ended with other numbers"
+        return None if same_results(again, undisturbed) else "the run that went on ended with other numbers"
 
     return work

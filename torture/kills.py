@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, final
 
-import metareplay as mr
 from metareplay.experiments import loop
+from metareplay.experiments.base import BaseRecord
+from metareplay.rl import training
 from metareplay.runners.runner import carry_out
-from torture.experiments import SubjectRun
-from torture.subjects import SUBJECTS
+from torture.experiments import RUNS, same_results
 from torture.trial import Torture, Try
 
 KILLS = 5  # of one run, at most
@@ -20,7 +20,7 @@ KILLS = 5  # of one run, at most
 
 @final
 class Kills(Torture):
-    """Kill runs of every learner with SIGKILL. Each run is in a process of its own, forked from this one."""
+    """Kill runs of every learner, and of agents that play, with SIGKILL. Each is a process forked from this one."""
 
     name: ClassVar[str] = "a kill"
     few: ClassVar[int] = 10
@@ -29,11 +29,11 @@ class Kills(Torture):
 
     def tries(self, count: int, rng: random.Random, folder: Path) -> Iterator[Try]:
         """Kill until enough kills have been made; a try is a kill, and the last of a run tells how it ended."""
-        loop.SAVE_EVERY = 0.0
-        expected = {name: undisturbed(name, folder / "undisturbed") for name in SUBJECTS}
+        save_always()
+        expected = {name: undisturbed(name, folder / "undisturbed") for name in RUNS}
         made, number = 0, 0
         while made < count:
-            name, place = list(SUBJECTS)[number % len(SUBJECTS)], folder / str(number)
+            name, place = list(RUNS)[number % len(RUNS)], folder / str(number)
             number += 1
             longest, kills = expected[name][0], 0
             for _ in range(rng.randint(1, KILLS)):
@@ -46,16 +46,22 @@ class Kills(Torture):
                 yield Try(f"{name}, {kills} kills", wrong if last == kills - 1 else None)
 
 
-def undisturbed(name: str, folder: Path) -> tuple[float, mr.Record]:
+def save_always() -> None:
+    """Let runs write their checkpoint whenever they can."""
+    loop.SAVE_EVERY = training.SAVE_EVERY = 0.0
+    training.SAVE_SHARE = 1e9
+
+
+def undisturbed(name: str, folder: Path) -> tuple[float, BaseRecord]:
     """Run once; return how long it took, and the record.
 
     Args:
-        name: The learner.
+        name: The run's name in RUNS.
         folder: Where to write the record.
     """
-    carry_out(SubjectRun(learner=name), folder, fresh=True)  # compiles what has to be compiled
+    carry_out(RUNS[name], folder, fresh=True)  # compiles what has to be compiled
     start = time.monotonic()
-    record = carry_out(SubjectRun(learner=name), folder, fresh=True)
+    record = carry_out(RUNS[name], folder, fresh=True)
     return time.monotonic() - start, record
 
 
@@ -65,7 +71,7 @@ def _killed(name: str, folder: Path, after: float) -> bool:
     if child == 0:
         code = 1
         try:
-            carry_out(SubjectRun(learner=name), folder)
+            carry_out(RUNS[name], folder)
             code = 0
         finally:
             os._exit(code)
@@ -79,7 +85,7 @@ def _killed(name: str, folder: Path, after: float) -> bool:
     return True
 
 
-def what_is_wrong(folder: Path, expected: list[mr.Record]) -> str | None:
+def what_is_wrong(folder: Path, expected: list[BaseRecord]) -> str | None:
     """Return what is wrong with what some runs have left in a folder.
 
     Args:
@@ -90,7 +96,6 @@ def what_is_wrong(folder: Path, expected: list[mr.Record]) -> str | None:
     if names != sorted(f"{one.name}.json" for one in expected):
         return f"there are {', '.join(names)}"
     for one in expected:
-        found = mr.Record.read(folder / f"{one.name}.json")
-        if found.weights != one.weights or found.to_json()["accuracy"] != one.to_json()["accuracy"]:
+        if not same_results(type(one).read(folder / f"{one.name}.json"), one):
             return "the numbers differ"
     return None

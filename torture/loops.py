@@ -1,6 +1,7 @@
 """Ctrl-C at every line of what has states of its own: prequential runs, PeriodicMER, and memories on disk."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -11,24 +12,25 @@ from torch import Tensor, nn
 
 import metareplay as mr
 from metareplay.experiments import prequential_run
-from torture.interrupts import AtLine, Work, interrupted
+from torture.experiments import same_results
+from torture.interrupts import AtLine, Work, disturbed
 from torture.subjects import INPUTS, SUBJECTS, differences, examples, stream
 
 BATCHES, ROWS = 6, 4
 NUMBERS = count()
 
 
-def works(folder: Path) -> Iterator[tuple[str, Work]]:
+def works(folder: Path) -> Iterator[tuple[str, Callable[[], Work]]]:
     """Return what is interrupted, by name.
 
     Args:
         folder: Where files are written.
     """
     for name in ("mer", "er, adam", "gem"):
-        yield f"{name}: prequential", _while_scoring(name, folder)
-    yield "PeriodicMER in RAM", _while_mixing(lambda: mr.Reservoir(7))
-    yield "PeriodicMER on disk", _while_mixing(lambda: mr.DiskReservoir(_new(folder), 7))
-    yield "a memory on disk", _while_offering(folder)
+        yield f"{name}: prequential", partial(_while_scoring, name, folder)
+    yield "PeriodicMER in RAM", partial(_while_mixing, lambda: mr.Reservoir(7))
+    yield "PeriodicMER on disk", partial(_while_mixing, lambda: mr.DiskReservoir(_new(folder), 7))
+    yield "a memory on disk", partial(_while_offering, folder)
 
 
 def _new(folder: Path) -> Path:
@@ -44,14 +46,13 @@ def _while_scoring(name: str, folder: Path) -> Work:
         path.unlink(missing_ok=True)
         made = mr.PrequentialRun(SUBJECTS[name](), stream(), every=4, checkpoint=path)
         with patch.object(prequential_run, "SAVE_EVERY", 0.0), patch.object(prequential_run, "SHOW_EVERY", 0.0):
-            came = interrupted(at, lambda: list(made.steps()))
-        if at.where and not came:
-            return "Ctrl-C got lost"
+            wrong = disturbed(at, lambda: list(made.steps()))
+        if wrong is not None:
+            return wrong
         if made.scores.count != made.learner.seen:
             return f"{made.scores.count} examples were scored, and {made.learner.seen} learned"
         again = mr.prequential(SUBJECTS[name](), stream(), every=4, checkpoint=path)
-        same = again.weights == undisturbed.weights and again.points == undisturbed.points
-        return None if same else "the run that went on ended with other scores"
+        return None if same_results(again, undisturbed) else "the run that went on ended with other scores"
 
     return work
 
@@ -85,13 +86,13 @@ def _while_mixing(make: Callable[[], mr.Memory]) -> Work:
 
     def work(at: AtLine) -> str | None:
         mer, net, held = begun()
-        came = interrupted(at, lambda: go_on(mer, net, []))
+        wrong = disturbed(at, lambda: go_on(mer, net, []))
         go_on(mer, net, [])
-        wrong = differences(state(mer, net), expected)
+        wrong = wrong or differences(state(mer, net), expected)
         if str(dict(held.held().items())) != rows:
             wrong = "the memory holds other rows"
         _closed(held)
-        return "Ctrl-C got lost" if at.where and not came else wrong
+        return wrong
 
     return work
 
@@ -126,9 +127,9 @@ def _while_offering(folder: Path) -> Work:
     def work(at: AtLine) -> str | None:
         place = _new(folder)
         memory = mr.DiskReservoir(place, 5)
-        came = interrupted(at, lambda: go_on(memory))
-        if at.where and not came:  # how many lines are executed depends on how fast the disk is
-            return "Ctrl-C got lost"
+        wrong = disturbed(at, lambda: go_on(memory))
+        if wrong is not None:
+            return wrong
         if memory.seen % ROWS or held(memory) != expected[memory.seen // ROWS]:
             return f"after {memory.seen} rows it holds others"
         memory.close()

@@ -9,12 +9,22 @@ from torch import Tensor, nn
 
 import metareplay as mr
 
-INPUTS, CLASSES, TASKS, EXAMPLES = 6, 4, 3, 24
+INPUTS, CLASSES, TASKS, EXAMPLES, SIDE = 6, 4, 3, 24, 12
 
 
 def mlp() -> nn.Module:
     """Make a small network that the compiled engine can train."""
     return mr.networks.mlp(INPUTS, (8, 5), CLASSES, seed=1)
+
+
+def cnn(actions: int = CLASSES) -> nn.Module:
+    """Make a small network for stacks of two pictures that the compiled engine can train.
+
+    Args:
+        actions: How many values it gives.
+    """
+    layers = nn.Conv2d(2, 4, 4, 2), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 5 * 5, 8), nn.ReLU(), nn.Linear(8, actions)
+    return mr.networks.glorot(nn.Sequential(*layers), seed=1)
 
 
 Make = Callable[[], mr.Learner]
@@ -44,6 +54,9 @@ SUBJECTS: dict[str, Make] = {
     "er, adam": lambda: mr.ER(mlp(), memory=mr.Reservoir(9), lr=0.01, k=5, optimizer="adam", seed=7),
     "er, rmsprop": lambda: mr.ER(mlp(), memory=mr.Recent(9), lr=0.01, k=5, optimizer="rmsprop", seed=7),
     "er with tasks": lambda: mr.ERTasks(mlp(), memory=mr.Ring(9, TASKS), lr=0.1, k=5, seed=7),
+    "er, growing": lambda: mr.ER(
+        mr.networks.mlp(INPUTS, (8, 5), 1, seed=1), memory=mr.Balanced(9), lr=0.1, k=5, seed=7, classes="grow"
+    ),
     "mer": _mer,
     "mer, torch": lambda: _mer(engine="torch"),
     "mer, dropout": lambda: mr.MER(_dropout(), memory=mr.Reservoir(9), beta=0.3, s=2, k=4, seed=7),
@@ -59,15 +72,33 @@ AGENTS: dict[str, Agent] = {
     "dqn": lambda: mr.DQN(mlp(), memory=mr.Recent(9), k=4, warmup=3, target_every=5, optimizer="adam", lr=0.01, seed=7),
     "dqn, torch": lambda: mr.DQN(mlp(), memory=mr.Recent(9), k=4, warmup=3, target_every=5, seed=7, engine="torch"),
     "dqn-mer": lambda: mr.DQNMER(mlp(), memory=mr.Reservoir(9), k=4, warmup=3, target_every=2, target_in="episodes"),
+    "dqn, pictures": lambda: mr.DQN(
+        cnn(), memory=mr.Recent(9), k=4, warmup=3, target_every=5, optimizer="adam", lr=0.01, seed=7
+    ),
+    "dqn, pictures, torch": lambda: mr.DQN(
+        cnn(), memory=mr.Recent(9), k=4, warmup=3, target_every=5, optimizer="adam", lr=0.01, seed=7, engine="torch"
+    ),
+    "dqn-mer, pictures": lambda: mr.DQNMER(
+        cnn(), memory=mr.Reservoir(9), k=4, warmup=3, target_every=2, target_in="episodes"
+    ),
 }
 
 
 def play(agent: mr.QLearner, end: int) -> None:
     """Let an agent observe the transitions up to a number, from the one that it has not seen yet."""
-    xs, ys, _ = examples()
+    _, ys, _ = examples()
+    xs = pictures() if any(isinstance(layer, nn.Conv2d) for layer in agent.model.modules()) else examples()[0] / 255
     for number in range(agent.seen, end):
         over = number % 4 == 3
-        agent.observe(xs[number] / 255, int(ys[number]), float(ys[number]) - 1, xs[(number + 1) % EXAMPLES] / 255, over)
+        agent.observe(xs[number], int(ys[number]), float(ys[number]) - 1, xs[(number + 1) % EXAMPLES], over)
+
+
+@cache
+def pictures() -> Tensor:
+    """Return uint8 observations of a game: each is a stack of two pictures, and the next one drops the older one."""
+    generator = torch.Generator().manual_seed(12)
+    shown = torch.randint(256, (EXAMPLES + 1, SIDE, SIDE), generator=generator, dtype=torch.uint8)
+    return torch.stack([shown[:-1], shown[1:]], dim=1)
 
 
 @cache
@@ -100,7 +131,7 @@ def state(learner: mr.TableLearner) -> dict[str, Any]:
         found |= {f"held/{name}": values.numpy().tobytes() for name, values in held}
         found |= {"filled": memory.filled.tolist(), "seen_of": sorted(memory.seen_of.items()), "offered": memory.seen}
         found["rows"] = memory.row_of.tolist()
-    return found | {"seen": learner.seen}
+    return found | {"seen": learner.seen, "labels": learner.written_labels()}
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> str | None:

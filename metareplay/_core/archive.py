@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from metareplay._core.checks import shortened, shown
 from metareplay._core.files import write_atomically
 from metareplay._core.interrupts import HeldBack
 from metareplay._core.seal import ZIP_COMMENT, SealingWriter, check_zip
@@ -64,9 +65,8 @@ def read_archive(path: Path, needed: tuple[str, ...] = ()) -> tuple[dict[str, An
     except Exception as error:  # a text of any kind, nested as deeply as a stranger likes
         raise CheckpointError(damaged) from error
     if version != FORMAT:
-        raise CheckpointError(
-            f"{path} has format {version}, made by metareplay {made_by}; this version reads format {FORMAT}"
-        )
+        there = f"format {shown(version)}, made by metareplay {shortened(str(made_by))}"
+        raise CheckpointError(f"{path} has {there}; this version reads format {FORMAT}")
     dtypes = about.get("dtypes")
     missing = [name for name in (*needed, "dtypes") if name not in about]
     missing += [name for name in dtypes if name not in arrays] if isinstance(dtypes, dict) else []
@@ -136,15 +136,33 @@ def part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, NDArray[Any]]:
     """Read all arrays of an archive, after comparing the sizes that it declares with the size of the file."""
     members = archive.infolist()
-    if sum(one.file_size for one in members) > size or any(one.compress_type != zipfile.ZIP_STORED for one in members):
-        raise ValueError("more content than the file has room for")
+    check_sizes(archive, size)
     if len({one.filename for one in members}) < len(members):
         raise ValueError("two arrays of one name")
-    return {one.filename.removesuffix(".npy"): _member(archive, one) for one in members}
+    return {one.filename.removesuffix(".npy"): read_member(archive, one) for one in members}
 
 
-def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
-    """Read one array to the end of its member, where zip's own checksum is compared."""
+def check_sizes(archive: zipfile.ZipFile, size: int) -> None:
+    """Raise ValueError if what an archive holds is compressed, or is said to be larger than its file.
+
+    Args:
+        archive: The archive.
+        size: The size of its file.
+    """
+    members = archive.infolist()
+    if sum(one.file_size for one in members) > size or any(one.compress_type != zipfile.ZIP_STORED for one in members):
+        raise ValueError("more content than the file has room for")
+
+
+def read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
+    """Read one array to the end of its member, where zip's own checksum is compared.
+
+    Raise ValueError if it is not as long as its header says, before memory is allocated for it.
+
+    Args:
+        archive: The archive.
+        info: The member.
+    """
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

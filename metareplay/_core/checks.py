@@ -23,9 +23,19 @@ def shown(value: object) -> str:
     ("'a\\\\nb'", '000000...')
     """
     try:
-        text = " ".join(repr(value).split())
+        text = repr(value)
     except Exception:  # a number of too many digits, or an object that cannot describe itself
         text = described(value)
+    return shortened(text)
+
+
+def shortened(text: str) -> str:
+    """Return a text, such as a name from a file, as a message shows it: in one line, and not too long.
+
+    >>> shortened("a\\nb"), shortened("x" * 99)[-9:]
+    ('a b', 'xxxxxx...')
+    """
+    text = " ".join(text.split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 

@@ -1,6 +1,7 @@
 """Rows on disk that survive a kill at any moment, written in the background."""
 
 import errno
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Condition, Thread
@@ -9,8 +10,9 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from metareplay._core.checks import shortened, shown
 from metareplay._core.draws import Ints
-from metareplay._core.files import write_atomically
+from metareplay._core.files import read_file, write_atomically
 from metareplay._core.folder_lock import FolderLock
 from metareplay._core.interrupts import HeldBack
 from metareplay._core.row_file import RowFile
@@ -25,6 +27,7 @@ DOCUMENT: Final = "reservoir.json"
 PENDING: Final = 2**23  # bytes of rows that may wait to be written
 SECONDS: Final = 1.0  # between two commits
 FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+MOST: Final = 2**62  # of anything that is counted
 MARKS: Final = 2  # marks that are kept: a checkpoint that refers to one may be written just when the next is made
 
 
@@ -118,24 +121,26 @@ class DiskRows:
                     self._write_document()
 
     @classmethod
-    def open(cls, folder: Path, lock: FolderLock) -> "DiskRows | None":
+    def open(cls, folder: Path, lock: FolderLock, check_state: Callable[[Any, int], None]) -> "DiskRows | None":
         """Open what is in a folder, as it was at the last commit; None if there is nothing.
 
         Args:
             folder: The folder.
             lock: Its lock.
+            check_state: Raises any exception for a state that cannot be one, given how many rows it belongs to.
         """
         damaged = f"{folder / DOCUMENT} is damaged: restore the folder from a copy, or delete it and start again"
         try:
-            document, sealed = opened_json((folder / DOCUMENT).read_bytes())
+            document, sealed = opened_json(read_file(folder / DOCUMENT))
             if not sealed:
                 raise CheckpointError(damaged)
             if document["format"] != FORMAT:
                 raise CheckpointError(
-                    f"{folder} has format {document['format']}, made by metareplay {document['metareplay']}; this "
-                    f"version reads format {FORMAT}"
+                    f"{folder} has format {shown(document['format'])}, made by metareplay "
+                    f"{shortened(str(document['metareplay']))}; this version reads format {FORMAT}"
                 )
             form, capacity = RowForm.from_plain(document["form"]), document["capacity"]
+            _check(document, check_state)
             if (folder / "rows.bin").stat().st_size != capacity * form.size:
                 raise CheckpointError(f"{folder / 'rows.bin'} does not have its size: restore it from a copy")
         except FileNotFoundError as error:
@@ -444,3 +449,20 @@ def _told(folder: Path, error: Exception) -> Exception:
         return error
     what = "free some space" if error.errno in FULL else "make it writable again"
     return DiskError(f"cannot write {folder}: {error.strerror or error}; {what}, nothing is lost so far")
+
+
+def _check(document: dict[str, Any], check_state: Callable[[Any, int], None]) -> None:
+    """Raise ValueError, or what Python raises, for a document that no `DiskRows` would have written."""
+    states = [(document["count"], document["state"]), *((count, state) for _, count, state in document["marks"])]
+    numbers = [document[name] for name in ("capacity", "segment", "entries")] + [count for count, _ in states]
+    numbers += [mark for mark, _, _ in document["marks"]] + [
+        one for pair in document.get("complete", []) for one in pair
+    ]
+    if any(type(number) is not int or not 0 <= number < MOST for number in numbers):
+        raise ValueError("a number is not one of rows, marks or segments")
+    if document["returning"] not in (None, *(mark for mark, _, _ in document["marks"])):
+        raise ValueError("it goes back to a mark that is not there")
+    for count, state in states:
+        if count > document["capacity"]:
+            raise ValueError("more rows than it can hold")
+        check_state(state, count)

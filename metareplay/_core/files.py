@@ -1,7 +1,9 @@
 """Writing files so that a reader never sees half of one."""
 
+import errno
 import os
 import platform
+import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -77,6 +79,17 @@ def is_alive(process: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of a file; raise OSError for a pipe or a device, which may never end.
+
+    Args:
+        path: The file.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return path.read_bytes()
 
 
 def write_text(path: Path, text: str) -> None:

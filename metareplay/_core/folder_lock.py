@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import final
+from typing import Final, final
 
+from metareplay._core.files import exists
 from metareplay.errors import DiskError, InputError
 
 try:
@@ -15,6 +16,18 @@ try:
     _locks: ModuleType | None = fcntl
 except ImportError:  # Windows
     _locks = None
+
+
+NAME: Final = "lock"  # of the file in a folder that is held or was held
+
+
+def was_held(folder: Path) -> bool:
+    """Return whether a folder is held, or was ever held.
+
+    Args:
+        folder: The folder.
+    """
+    return exists(folder / NAME)
 
 
 @contextmanager
@@ -48,7 +61,7 @@ class FolderLock:
         self._file: int | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+            self._file = os.open(folder / NAME, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise DiskError(f"cannot write to {folder}: {error.strerror or error}; choose another folder") from error
         try:

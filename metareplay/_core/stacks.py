@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from metareplay._core.checks import shortened
 from metareplay._core.table import Column, Storage, TensorColumn
 from metareplay.errors import CheckpointError
 
@@ -190,7 +191,7 @@ def packed(columns: dict[str, Column], rows: Tensor) -> dict[str, Tensor]:
 
 @final
 class Unpacked:
-    """Read what `packed` returned, some rows at a time.
+    """Read what `packed` returned, some rows at a time; raise CheckpointError if it cannot be read.
 
     Args:
         tensors: What `packed` returned.
@@ -200,12 +201,13 @@ class Unpacked:
         self._pictures = tensors.get("pictures")
         self._tensors = {name.removesuffix(".pictures"): v for name, v in tensors.items() if name != "pictures"}
         self._stacked = {name.removesuffix(".pictures") for name in tensors if name.endswith(".pictures")}
+        for name, values in tensors.items():
+            if not values.dim():
+                raise CheckpointError(f"the column {shortened(name)} has no rows")
         for name in self._stacked:
             numbers, count = self._tensors[name], 0 if self._pictures is None else len(self._pictures)
             if numbers.dtype != torch.int64 or ((numbers < 0) | (numbers >= count)).any():
-                raise CheckpointError(
-                    f"the column {name!r} names pictures that are not there: use an earlier checkpoint"
-                )
+                raise CheckpointError(f"the column {shortened(name)} names pictures that are not there")
 
     def columns(self) -> list[Tensor]:
         """Return all columns; those of stacks as numbers of pictures."""

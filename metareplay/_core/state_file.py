@@ -1,18 +1,20 @@
 """States of torch, such as those of models and optimizers, in a file with a checksum over all of it.
 
 The file begins with a line that has the SHA-256 hash of everything after it; then comes what `torch.save` writes. It is
-read with `weights_only`, so that no code is run.
+read with `weights_only`, so that no code is run, and only if all that it holds is as large as it is in the file.
 """
 
 import hashlib
 import io
 import logging
+import zipfile
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final, cast, final
 
 import torch
 
-from metareplay._core.files import write_atomically
+from metareplay._core.archive import check_sizes
+from metareplay._core.files import read_file, write_atomically
 from metareplay.errors import CheckpointError
 
 logger = logging.getLogger("metareplay")
@@ -65,7 +67,7 @@ def read_state(path: Path, device: str = "cpu") -> dict[str, Any]:
     """
     damaged = f"{path} is damaged or not a checkpoint: delete its folder, and start again"
     try:
-        content = path.read_bytes()
+        content = read_file(path)
         if content.startswith(b"PK"):
             logger.warning("%s carries no checksum: it was written by an earlier version", path)
             line = b""
@@ -73,7 +75,11 @@ def read_state(path: Path, device: str = "cpu") -> dict[str, Any]:
             line = content[:LINE]
             if line != START + hashlib.sha256(content[LINE:]).hexdigest().encode() + b"\n":
                 raise CheckpointError(damaged)
-        found = torch.load(io.BytesIO(content[len(line) :]), map_location=device, weights_only=True)
+        archive = io.BytesIO(content[len(line) :])
+        with zipfile.ZipFile(archive) as members:  # torch also reads other files, and believes the sizes in them
+            check_sizes(members, len(content))
+        archive.seek(0)
+        found = torch.load(archive, map_location=device, weights_only=True)
     except CheckpointError:
         raise
     except Exception as error:  # torch raises almost anything on what is not its own

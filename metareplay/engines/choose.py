@@ -34,7 +34,7 @@ def check_engine(name: str) -> EngineName:
         if name == known:
             found: EngineName = known
             return found
-    raise InputError(f"engine {name!r}: use one of {', '.join(get_args(EngineName))}")
+    raise InputError(f"engine {shown(name)}: use one of {', '.join(get_args(EngineName))}")
 
 
 def check_gpu() -> None:

@@ -159,7 +159,8 @@ class GameEnv(gymnasium.Env[Array, np.int64 | int], ABC):
         state, pictures = np.array(snapshot["state"]), np.array(snapshot["pictures"])
         if self._state is None:
             self._state = self.game.new_state(0)
-        if state.shape != self._state.shape or pictures.shape != self._stack.shape or state[0] != self._state[0]:
+        same = state.shape == self._state.shape and state.dtype == self._state.dtype and state[0] == self._state[0]
+        if not same or pictures.shape != self._stack.shape or pictures.dtype != self._stack.dtype:
             raise InputError("the snapshot is of another environment; make one with the same settings")
         self._state, self._stack = state, pictures
         kind = type(getattr(self.game, self.game.difficulty))

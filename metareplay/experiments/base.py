@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, final
 
-from metareplay._core.checks import path_of
-from metareplay._core.files import exists, write_atomically
+from metareplay._core.checks import path_of, shortened, shown
+from metareplay._core.files import exists, read_file, write_atomically
 from metareplay._core.seal import opened_json, sealed_json
 from metareplay.engines.choose import EngineName
 from metareplay.errors import MetareplayError
@@ -103,7 +103,7 @@ class BaseRecord(ABC):
         """
         path = path_of("path", path)
         try:
-            return cls.from_json(opened_json(path.read_bytes())[0])
+            return cls.from_json(opened_json(read_file(path))[0])
         except FileNotFoundError as error:
             raise MetareplayError(f"no record at {path}: check the path") from error
         except MetareplayError as error:
@@ -129,9 +129,9 @@ def check_format(parts: dict[str, Any], kind: str) -> None:
         kind: The kind that is wanted.
     """
     if parts["format"] != FORMAT:
-        raise MetareplayError(f"a record of format {parts['format']}: this version reads format {FORMAT}")
+        raise MetareplayError(f"a record of format {shown(parts['format'])}: this version reads format {FORMAT}")
     if kind_of(parts) != kind:
-        raise MetareplayError(f"the record of a {kind_of(parts)}, not of a {kind}")
+        raise MetareplayError(f"the record of a {shortened(str(kind_of(parts)))}, not of a {kind}")
 
 
 def kind_of(parts: dict[str, Any]) -> str:

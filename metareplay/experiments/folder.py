@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from metareplay._core.checks import place_of
+from metareplay._core.files import read_file
 from metareplay._core.rows import Rows
 from metareplay._core.seal import is_intact
 from metareplay.errors import MetareplayError
@@ -73,14 +74,20 @@ def _rows(paths: list[str]) -> dict[str, dict[str, Any]]:
     """Return the row of each record in some files, by its key."""
     rows: dict[str, dict[str, Any]] = {}
     for path in paths:
-        with open(path, "rb") as file:  # noqa: PTH123 (likewise)
-            content = file.read()
+        try:
+            content = read_file(Path(path))
+        except OSError as error:
+            logger.warning("%s cannot be read (%s); it is left alone", path, error.strerror or error)
+            continue
         for number, text in enumerate(content.splitlines() if path.endswith("l") else [content], 1):
             parts = parsed(text)
-            if parts is None:
+            try:
+                if parts is None:
+                    raise ValueError(text)
+                if "key" in parts and "settings" in parts:
+                    rows[parts["key"]] = row_of(parts)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
                 logger.warning("%s, record %d, cannot be read; it is left alone", path, number)
-            elif "key" in parts and "settings" in parts:
-                rows[parts["key"]] = row_of(parts)
     return rows
 
 
@@ -114,7 +121,7 @@ def parsed(text: bytes) -> dict[str, Any] | None:
         try:
             found = json.loads(some)
             return found if isinstance(found, dict) else {}
-        except ValueError:
+        except (RecursionError, ValueError):
             continue
     return None
 

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from metareplay._core.checks import real
 from metareplay._core.plain_labels import read, readable, written
 from metareplay.errors import InputError
 
@@ -92,10 +93,17 @@ class Scores(ABC):
         arrays = {name: tensors[name].numpy() for name in ("since", "latest", "whole", "faded")}
         if any(array.shape[1:] != (3,) or array.dtype != np.float64 for array in arrays.values()):
             raise InputError("the scores have another shape")
-        self.points = {str(name): list(values) for name, values in state["points"].items()}
+        self.points = {str(name): [*map(_score, values)] for name, values in state["points"].items()}
         self.count = int(state["count"])
         self._since = [(a, b, c) for a, b, c in arrays["since"].tolist()]
         self._latest, self._whole, self._faded = arrays["latest"], arrays["whole"], arrays["faded"]
+
+
+def _score(value: float | None) -> float | None:
+    """Return a score that is restored; raise InputError for what is none."""
+    if value is not None:
+        real("score", value)
+    return value
 
 
 @final

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Generic, final
 
 from metareplay._core.checks import instance, place_of, several, shown
-from metareplay._core.files import names_in, write_atomically
+from metareplay._core.files import names_in, read_file, write_atomically
 from metareplay._core.seal import opened_json, sealed_json
 from metareplay.errors import InputError, MetareplayError
 from metareplay.experiments.base import AnyRecord, BaseRecord, kind_of
@@ -120,7 +120,7 @@ class _Line:
 
 def _lines(path: Path) -> list[_Line]:
     try:
-        content = path.read_bytes()
+        content = read_file(path)
     except OSError as error:
         raise MetareplayError(f"cannot read {path}: {error.strerror or error}; check the path") from error
     return [_Line(path, number, line) for number, line in enumerate(content.splitlines(), 1)]

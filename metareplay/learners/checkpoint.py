@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from metareplay._core.archive import part, write_archive
+from metareplay._core.checks import shortened
 from metareplay._core.columns import Columns
 from metareplay._core.interrupts import HeldBack
 from metareplay._core.stacks import Unpacked, packed
@@ -99,9 +100,8 @@ def restore(
     there = {"learner": about["learner"], **about["settings"], **extra["settings"]}
     for name in here:
         if name != "engine" and here[name] != there.get(name):
-            raise CheckpointError(
-                f"{path} was saved with {name}={there.get(name)}, not {here[name]}: use the same, or another checkpoint"
-            )
+            values = f"{name}={shortened(str(there.get(name)))}, not {shortened(str(here[name]))}"
+            raise CheckpointError(f"{path} was saved with {values}: use the same, or another checkpoint")
     measured = part(tensors, "run/")
     try:
         also = take(extra, measured) if take is not None else None
@@ -133,9 +133,10 @@ def fill_any_size(
         labels = learner.read_labels(about.get("labels"))
     except CheckpointError as error:
         raise CheckpointError(f"{path} does not fit: {error}") from error
-    with sized_like(learner, part(tensors, "model/"), model_state(learner.model)):
-        fill(learner, path, about, tensors, also)
-    learner.restore_labels(labels)
+    with HeldBack():
+        with sized_like(learner, part(tensors, "model/"), model_state(learner.model)):
+            fill(learner, path, about, tensors, also)
+        learner.restore_labels(labels)
 
 
 def fill(
@@ -157,7 +158,10 @@ def fill(
         also: What else to do when the learner has been filled.
     """
     names = {name: column for column, name in FILE_NAMES.items()}
-    saved = Unpacked({names.get(name, name): values for name, values in part(tensors, "table/").items()})
+    try:
+        saved = Unpacked({names.get(name, name): values for name, values in part(tensors, "table/").items()})
+    except CheckpointError as error:
+        raise CheckpointError(f"{path} is damaged ({error}): use an earlier one") from error
     check_fits(learner, path, about["seen"], tensors, saved)
     with HeldBack():
         undo = _remember(learner)

@@ -79,6 +79,10 @@ class DQNMER(QLearner):
         check_count("s", self.s, "a frame is learned with at least one batch")
         super().__post_init__()
 
+    def rows_per_frame(self) -> int:
+        """Return s k."""
+        return self.s * self.k
+
     def plan(self, memory: Sampler) -> Plan:
         """Plan the loops of Algorithm 8; an engine takes the steps and makes the Reptile updates."""
         for current in memory.incoming():

@@ -17,6 +17,7 @@ BATCH_NORM = (
     "BatchNorm needs several values per channel, and examples are learned one at a time: use LayerNorm or GroupNorm, "
     "or put that layer into evaluation mode, layer.eval()"
 )
+MOST_SAID = 300  # characters of what a library says
 Array = Tensor | NDArray[np.generic]
 Tasks = SupportsIndex | Sequence[int] | Array | None
 
@@ -224,4 +225,5 @@ def as_tensor(name: str, value: object) -> Tensor:
 def one_line(error: BaseException) -> str:
     """Return the first line of what an exception says, and for a known one what to do."""
     said = (str(error).strip() or type(error).__name__).splitlines()[0]
+    said = said if len(said) <= MOST_SAID else f"{said[: MOST_SAID - 3]}..."
     return f"{said} ({BATCH_NORM})" if "Expected more than 1 value per channel" in said else said

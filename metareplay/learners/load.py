@@ -7,7 +7,8 @@ from typing import Any, TypeVar, overload
 from torch import Tensor, nn
 
 from metareplay._core.archive import part
-from metareplay._core.checks import instance, path_of, shown
+from metareplay._core.checks import instance, path_of, shortened, shown
+from metareplay._core.folder_lock import was_held
 from metareplay.errors import CheckpointError, InputError
 from metareplay.learners.checkpoint import fill_any_size, plain
 from metareplay.learners.checkpoint_checks import check_model, model_state, read_checkpoint
@@ -46,6 +47,8 @@ def load(path: str | Path, model: nn.Module, kind: type[Any] | None = None, **op
     head = other_head(saved, model_state(model), model)
     if head is None or not _fits(about, saved, model, head):
         check_model(path, saved, model)
+    if "memory" not in options:
+        _check_place(path, about["settings"].get("memory"), "memory/mark" in tensors)
     trained = {parameter: parameter.requires_grad for parameter in model.parameters()}
     frozen = about.get("frozen", [])
     if not isinstance(frozen, list):
@@ -81,11 +84,13 @@ def _make(
     name, settings = about["learner"], about["settings"] | options
     settings.pop(SOURCE, None)
     if kind is not None and kind.__name__ != name:
-        raise CheckpointError(f"{path} holds a {name}, not a {kind.__name__}: leave kind=... out, or give that class")
+        raise CheckpointError(
+            f"{path} holds a {shortened(name)}, not a {kind.__name__}: leave kind=... out, or give that class"
+        )
     if name not in kinds:
         raise CheckpointError(
-            f"{path} holds a {name}, which this version does not know: update metareplay, or pass your own class, "
-            f"load(path, model, kind={name})"
+            f"{path} holds a {shortened(name)}, which this version does not know: update metareplay, or pass your own "
+            f"class, load(path, model, kind={shortened(name)})"
         )
     try:
         if "memory" in about["settings"]:
@@ -103,8 +108,9 @@ def _find_loss(path: Path, settings: dict[str, Any]) -> None:
     if isinstance(settings["loss"], str):
         loss = named_loss(settings["loss"])
         if loss is None:
+            name = shortened(settings["loss"])
             raise CheckpointError(
-                f"{path} was saved with a loss of your own, {settings['loss']}: pass it, load(path, model, loss=...)"
+                f"{path} was saved with a loss of your own, {name}: pass it, load(path, model, loss=...)"
             )
         settings["loss"] = loss
 
@@ -113,17 +119,29 @@ def _memory(path: Path, saved: dict[str, Any], given: Memory | None) -> Memory:
     """Make an empty memory like the saved one."""
     if given is not None:
         if plain(given.all_settings()) != saved:
-            raise CheckpointError(f"{path} was saved with another memory, {saved}: leave memory=... out")
+            raise CheckpointError(f"{path} was saved with another memory, {shown(saved)}: leave memory=... out")
         return given
+    kind = shortened(str(saved.get("kind")))
     if "augment" in saved:
         raise CheckpointError(
-            f"{path} was saved with an augmentation of your own, {saved['augment']}: pass the memory, load(path, "
-            f"model, memory={saved.get('kind')}(...).augmented(...))"
+            f"{path} was saved with an augmentation of your own, {shortened(str(saved['augment']))}: pass the memory, "
+            f"load(path, model, memory={kind}(...).augmented(...))"
         )
     kinds: dict[str, Callable[..., Memory]] = {kind.__name__: kind for kind in MEMORIES}
     kinds["DiskReservoir"] = DiskReservoir
-    if saved.get("kind") not in kinds:
+    if kind not in kinds:
         raise CheckpointError(
-            f"{path} was saved with a memory of your own, {saved.get('kind')}: pass it, load(path, model, memory=...)"
+            f"{path} was saved with a memory of your own, {kind}: pass it, load(path, model, memory=...)"
         )
-    return kinds[saved["kind"]](**{name: value for name, value in saved.items() if name != "kind"})
+    return kinds[kind](**{name: value for name, value in saved.items() if name != "kind"})
+
+
+def _check_place(path: Path, saved: Any, has_mark: bool) -> None:
+    """Refuse to make a memory on disk where none has ever been: files from strangers leave other folders alone."""
+    if isinstance(saved, dict) and saved.get("kind") == "DiskReservoir":
+        folder = str(saved.get("folder"))
+        if not has_mark or not was_held(Path(folder)):
+            raise CheckpointError(
+                f"{path} does not fit: its rows are in {shown(folder)}, and no reservoir of it is there: put the "
+                f"folder back, or use another checkpoint"
+            )

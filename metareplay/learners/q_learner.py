@@ -28,6 +28,7 @@ from metareplay.memories.reservoir import Reservoir
 from metareplay.memories.sampler import Sampler
 
 Unit = Literal["frames", "episodes"]
+ROW_BYTES = 40  # of the lists of a plan and of what is drawn for it, for each row
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -85,7 +86,7 @@ class QLearner(TableLearner):
         check_count("target_every", self.target_every, "the target network is renewed from time to time")
         check_count("epsilon_frames", self.epsilon_frames, "exploration takes at least one frame to change")
         instance("memory", self.memory, Memory, "a memory, for instance Reservoir(50_000)")
-        check_room("k", self.k, 40 * self.k)
+        self._check_room()
         for name in ("discount", "epsilon_start", "epsilon_end"):
             if not 0 <= real(name, getattr(self, name)) <= 1:
                 raise InputError(f"{name}={getattr(self, name)}: use a share from 0 to 1")
@@ -96,6 +97,24 @@ class QLearner(TableLearner):
         super().__post_init__()
         self.memory.claim()
         self.episodes = 0
+
+    def follow_change(self, name: str) -> None:
+        """Check that the batches are not too large.
+
+        Args:
+            name: The option that has changed.
+        """
+        self._check_room()
+        super().follow_change(name)
+
+    def rows_per_frame(self) -> int:
+        """Return the largest number of rows that are visited for one frame."""
+        return self.k
+
+    def _check_room(self) -> None:
+        """Raise InputError if the rows of a frame's batches would need more memory than this machine has."""
+        rows = whole("k", self.rows_per_frame())
+        check_room("k" if rows == self.k else "s times k", rows, ROW_BYTES * rows)
 
     @abstractmethod
     def plan(self, memory: Sampler) -> Plan:
@@ -260,7 +279,7 @@ class QLearner(TableLearner):
             )
         following, actions = self._checks.inputs(following), self._actions(xs)
         number, value = as_tensor("action", action), _number(reward)
-        if number.numel() != 1 or number.is_floating_point() or not 0 <= int(number) < actions:
+        if number.numel() != 1 or number.is_floating_point() or number.is_complex() or not 0 <= int(number) < actions:
             raise InputError(f"action {shown(action)}: the model's actions are 0 to {actions - 1}")
         if not math.isfinite(value):
             raise InputError(f"reward {shown(reward)}: use a finite number")

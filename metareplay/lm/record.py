@@ -6,8 +6,9 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from metareplay._core.checks import place_of
-from metareplay._core.files import names_in, write_atomically
+from metareplay._core.checks import place_of, whole
+from metareplay._core.fields import check_fields
+from metareplay._core.files import names_in, read_file, write_atomically
 from metareplay._core.seal import opened_json, sealed_json
 from metareplay.errors import DataError
 from metareplay.lm.arms import ARMS
@@ -101,9 +102,21 @@ class LmRecord:
             path: The file.
         """
         try:
-            parts, _ = opened_json(path.read_bytes())
-            return cls(**parts)
-        except (OSError, TypeError, ValueError) as error:
+            parts, _ = opened_json(read_file(path))
+            found = cls(**parts)
+            check_fields(found)
+            whole("seed", found.settings["seed"])
+            losses = np.array(found.losses, np.float64)
+            if losses.shape != (len(found.steps), len(found.languages)) or not 0 < len(found.ends) <= len(
+                found.languages
+            ):
+                raise ValueError("the losses have another shape")
+            if [whole("steps", step) for step in found.steps] != sorted(found.steps):
+                raise ValueError("the moments are not in order")
+            if any(not 0 <= whole("ends", end) < len(losses) for end in found.ends):
+                raise ValueError("a language ends at a moment that is not there")
+            return found
+        except (LookupError, OSError, TypeError, ValueError) as error:
             raise DataError(f"{path} is damaged: delete it, and train again") from error
 
 

@@ -12,9 +12,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metareplay._core.checks import check_count, check_room, instance, place_of, several, shown, text, whole
+from metareplay._core.checks import (
+    check_count,
+    check_room,
+    instance,
+    memory_of_this_machine,
+    place_of,
+    several,
+    shown,
+    text,
+    whole,
+)
 from metareplay._core.draws import Draws
 from metareplay.errors import DataError, InputError
+from metareplay.networks.initial import checked_seed
 
 HELD_OUT: Final = 20  # one file out of this many is for testing
 LEAST: Final = 100  # bytes of a made-up text
@@ -65,7 +76,9 @@ class Language:
             length: How many bytes per row.
             seed: Whole numbers that decide the places.
         """
-        starts = np.random.default_rng(list(seed)).integers(len(self.train) - length + 1, size=count)
+        count, length = self._checked(count, length, len(self.train))
+        seeds = [checked_seed(one) for one in several("seed", seed, "a list of whole numbers")]
+        starts = np.random.default_rng(seeds).integers(len(self.train) - length + 1, size=count)
         return self.train[torch.from_numpy(starts[:, None] + np.arange(length))]
 
     def test_rows(self, count: int, length: int) -> Tensor:
@@ -75,8 +88,20 @@ class Language:
             count: The largest number of rows.
             length: How many bytes per row.
         """
+        count, length = self._checked(count, length, len(self.test))
         starts = np.unique(np.linspace(0, len(self.test) - length, count).astype(np.int64))
         return self.test[torch.from_numpy(starts[:, None] + np.arange(length))]
+
+    def _checked(self, count: int, length: int, size: int) -> tuple[int, int]:
+        """Return how many rows of which length; raise InputError if a text of this size does not have them."""
+        count, length = whole("count", count), whole("length", length)
+        if count < 0:
+            raise InputError(f"count={shown(count)}: use a number of rows, 0 or more")
+        check_count("length", length, "a row has at least one byte")
+        if length > size:
+            raise InputError(f"length={shown(length)}: {self.name} has {size} bytes; use a shorter length")
+        check_room("count", count, 8 * count * length)
+        return count, length
 
     def fingerprint(self) -> str:
         """Return a hash of the text."""
@@ -145,7 +170,14 @@ def made_up(count: int = 4, size: int = 40_000, seed: int = 0) -> list[Language]
 
 def _text(file: Path) -> bytes:
     try:
-        return gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        if file.suffix != ".gz":
+            return file.read_bytes()
+        most = memory_of_this_machine() // 8
+        with gzip.open(file) as packed:
+            text = packed.read(most + 1)
+        if len(text) > most:
+            raise DataError(f"{file} holds more than {most} bytes: unpack it, or remove it")
+        return text
     except (EOFError, OSError, zlib.error) as error:
         raise DataError(f"cannot read {file}: {' '.join(str(error).split())}; remove it, or get it again") from error
 

@@ -28,8 +28,9 @@ from metareplay._core.checks import (
 )
 from metareplay._core.fields import check_fields
 from metareplay._core.state_file import read_state, write_state
-from metareplay.errors import InputError
+from metareplay.errors import CheckpointError, InputError
 from metareplay.experiments.record import now, versions
+from metareplay.learners.input_checks import one_line
 from metareplay.lm.arms import Arm
 from metareplay.lm.llama import SIZES, Llama, Size
 from metareplay.lm.record import LmRecord
@@ -283,12 +284,17 @@ class _Training:
         path = self.place / "checkpoint.pt"
         if path.exists():
             state = read_state(path, self.device)
-            self.model.load_state_dict(state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
-            self.mer.load_state_dict(state["mer"])
-            self.step, self.steps, self.losses, self.ends = (state[n] for n in ("step", "steps", "losses", "ends"))
-            self.watch.seconds, self.watch.mer_seconds = state["seconds"], state["mer_seconds"]
-            self.alignment = state.get("alignment")
+            try:
+                self.model.load_state_dict(state["model"])
+                self.optimizer.load_state_dict(state["optimizer"])
+                self.mer.load_state_dict(state["mer"])
+                self.step, self.steps, self.losses, self.ends = (state[n] for n in ("step", "steps", "losses", "ends"))
+                self.watch.seconds, self.watch.mer_seconds = state["seconds"], state["mer_seconds"]
+                self.alignment = state.get("alignment")
+            except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+                raise CheckpointError(
+                    f"{path} does not fit ({one_line(error)}): delete its folder, and start again"
+                ) from error
 
     def record(self, plain: dict[str, Any]) -> LmRecord:
         """Return the record of all this."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from metareplay._core import plain_labels
 from metareplay._core.archive import write_arrays
 from metareplay._core.batches import Batch, batch_of, columns_of
-from metareplay._core.checks import check_count, check_room, instance, path_of, shown, whole
+from metareplay._core.checks import check_count, check_room, choice, instance, path_of, shown, whole
 from metareplay._core.columns import Columns
 from metareplay._core.disk_rows import DiskRows
 from metareplay._core.draws import Draws, Ints, Purpose
@@ -28,6 +28,7 @@ from metareplay.memories.memory import Memory
 from metareplay.memories.no_holes import FewMoved, FirstOnes, InOrder
 
 PIECE: Final = 4096  # rows to move at a time
+KINDS: Final = ("dict", "tuple", "tensor")  # of batches
 EMPTY: Final = 0  # the mark of a reservoir without files
 
 
@@ -61,7 +62,7 @@ class DiskReservoir(Memory):
             check_count("capacity", capacity, "a memory holds at least one example")
         self._lock, self._process = FolderLock(self._place), os.getpid()
         try:
-            self._rows = DiskRows.open(self._place, self._lock)
+            self._rows = DiskRows.open(self._place, self._lock, _check_state)
             if capacity is None and self._rows is None:
                 raise InputError(f"there is no reservoir in {self.folder} yet: say how large it may be, capacity=...")
             there = whole("capacity", capacity) if self._rows is None else self._rows.capacity
@@ -391,6 +392,18 @@ class DiskReservoir(Memory):
         self.name_labels(tuple(plain_labels.read(state["labels"])) if "labels" in state else None)
         if self.table is None:
             self._make_table(rows)
+
+
+def _check_state(state: Any, count: int) -> None:
+    """Raise ValueError, or what Python raises, for a state that a reservoir of this many rows cannot have."""
+    of_each = {whole("task", task): whole("seen_of", seen) for task, seen in state["seen_of"]}
+    if sum(of_each.values()) != state["seen"] or min(of_each.values(), default=1) < 1 or state["seen"] < count:
+        raise ValueError("the counts of rows are wrong")
+    if type(state["seen"]) is not int or type(state["sampled"]) is not int or not 0 <= state["sampled"] < 2**62:
+        raise ValueError("the count of batches is wrong")
+    choice("kind", state["kind"], KINDS)
+    if "labels" in state:
+        plain_labels.read(state["labels"])
 
 
 def _check_draws(draws: Draws | None) -> None:

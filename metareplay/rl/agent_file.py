@@ -10,6 +10,7 @@ from torch import nn
 from metareplay._core.archive import part, read_archive, write_archive
 from metareplay.errors import CheckpointError, InputError
 from metareplay.learners.checkpoint_checks import check_model, model_state
+from metareplay.learners.input_checks import one_line
 from metareplay.rl.game_experiment import GameExperiment
 
 SUFFIX = ".agent"
@@ -40,7 +41,7 @@ def read_agent(path: Path) -> tuple[GameExperiment, nn.Module]:
         experiment = GameExperiment(**known | {"hidden": tuple(given["hidden"])})
         model = experiment.make_model()
     except (InputError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} holds no agent that this version knows: {error}") from error
+        raise CheckpointError(f"{path} holds no agent that this version knows: {one_line(error)}") from error
     saved = part(tensors, "model/")
     check_model(path, saved, model)
     with torch.no_grad():

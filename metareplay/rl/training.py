@@ -9,7 +9,9 @@ import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from metareplay._core.archive import part
 from metareplay._core.checks import answer, check_count, function, instance, mapping, path_of, whole
 from metareplay._core.draws import Draws
 from metareplay._core.files import exists
@@ -273,13 +275,29 @@ class Training(BaseRun[GameRecord]):
         checkpoints.save(self.agent, self.path, {"run": state, "settings": self._settings()}, measured)
 
     def _restore(self, path: Path) -> None:
-        extra, measured = checkpoints.restore(self.agent, path, self._settings())
-        state = extra["run"]
-        self._measured, self._at, self._seconds = state["scores"], state["at"], dict(state["seconds"])
-        self._first()
-        world = {name.removeprefix("world."): v.numpy() for name, v in measured.items() if name.startswith("world.")}
-        self._world().restore(world)
+        _, measured = checkpoints.restore(self.agent, path, self._settings(), self._take)
         self._playing = playing(self.agent, self.env, measured["seen"].numpy())
+
+    def _take(self, extra: dict[str, Any], measured: dict[str, Tensor]) -> Callable[[], None]:
+        """Check the saved state of a run, and return a function that puts this run into it."""
+        state = extra["run"]
+        scores, at = list(state["scores"]), [whole("at", frame) for frame in state["at"]]
+        seconds = {name: float(state["seconds"][name]) for name in self._seconds}
+        if self.evaluation is not None:
+            wanted = len(self.evaluation.tasks), self.evaluation.episodes
+            if any(np.array(of_all).shape != wanted or not np.isfinite(of_all).all() for of_all in scores):
+                raise InputError("the scores are not those of its evaluations")
+        if len(at) != len(scores) or (scores and self.evaluation is None):
+            raise InputError(f"{len(scores)} evaluations were made at {len(at)} frames")
+        first, seen = np.asarray(self._first()), measured["seen"].numpy()
+        if seen.shape != first.shape or seen.dtype != first.dtype:
+            raise InputError(f"what is observed has shape {seen.shape} and dtype {seen.dtype}")
+        self._world().restore({name: value.numpy() for name, value in part(measured, "world.").items()})
+
+        def take() -> None:
+            self._measured, self._at, self._seconds = scores, at, seconds
+
+        return take
 
     def _settings(self) -> dict[str, object]:
         """Return what a resumed run must have in common with the saved one, besides the agent."""

@@ -19,7 +19,7 @@ from metareplay.rl.game_experiment import GameExperiment
 from metareplay.runners.announcement import Announcement
 from metareplay.runners.claims import Claim, allow
 from metareplay.runners.failure import Failure
-from metareplay.runners.runner import SILENT, Runner, Watcher, device_of, rest_of, say_untracked
+from metareplay.runners.runner import SILENT, Runner, Watcher, checked_run, device_of, rest_of, say_untracked
 from metareplay.runners.worklist import OTHERS, Worklist
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class ArcadeRunner(Runner):
 
         An agent whose weights are no longer finite does not stop the others: an error names it when they have finished.
         """
+        experiments, folder, fresh, keep_going = checked_run(experiments, folder, fresh, keep_going, watcher)
         if self.device.type == "cuda" and not torch.cuda.is_available():
             raise InputError("--on fleet needs a CUDA GPU, and torch finds none: use --on threads")
         work = Worklist(experiments, folder, fresh=fresh, keep_going=keep_going, watcher=watcher)

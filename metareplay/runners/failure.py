@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, final, get_args
 import torch
 
 from metareplay._core.checks import instance, place_of, several
-from metareplay._core.files import names_in, remove, write_atomically
+from metareplay._core.files import names_in, read_file, remove, write_atomically
 from metareplay._core.seal import opened_json, sealed_json
 from metareplay.errors import MetareplayError, NonFiniteError
 from metareplay.experiments.base import AnyExperiment, BaseExperiment
@@ -106,9 +106,7 @@ class Failure:
             path: The file.
         """
         try:
-            if not path.is_file():  # reading a pipe or a device might never end
-                raise ValueError(path)
-            parts, _ = opened_json(path.read_bytes())
+            parts, _ = opened_json(read_file(path))
             if parts["format"] != FORMAT or parts["kind"] not in get_args(FailureKind):
                 raise ValueError(path)
             return Failure(**{one.name: parts[one.name] for one in fields(Failure)})

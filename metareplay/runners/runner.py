@@ -128,6 +128,24 @@ class Runner(ABC):
         """
 
 
+def checked_run(
+    experiments: Sequence[BaseExperiment[AnyRecord]], folder: Path, fresh: bool, keep_going: bool, watcher: Watcher
+) -> tuple[list[BaseExperiment[AnyRecord]], Path, bool, bool]:
+    """Return what a runner is given, in the right types; raise InputError for anything else.
+
+    Args:
+        experiments: What to run.
+        folder: Where records and checkpoints are.
+        fresh: Whether to run everything again.
+        keep_going: Whether to go on when a run fails.
+        watcher: Receives news.
+    """
+    several_of = several("experiments", experiments, "a list of experiments")
+    some = [instance("experiments", one, BaseExperiment, "a list of experiments") for one in several_of]
+    instance("watcher", watcher, Watcher, "a Watcher")
+    return some, place_of("folder", folder), flag("fresh", fresh), flag("keep_going", keep_going)
+
+
 def without_failures(found: Sequence[AnyRecord | Failure | None]) -> list[AnyRecord | None]:
     """Return what a runner returned, with None instead of each failure.
 
@@ -186,6 +204,8 @@ def carry_out(
     """
     instance("experiment", experiment, BaseExperiment, "an Experiment")
     folder, fresh = place_of("folder", folder), flag("fresh", fresh)
+    instance("watcher", watcher, Watcher, "a Watcher")
+    shown_in = folder if shown_in is None else place_of("shown_in", shown_in)
     if stop is not None:
         instance("stop", stop, Event, "a threading.Event, or None")
     path = checkpoint_path(folder, experiment.key)
@@ -196,7 +216,7 @@ def carry_out(
     work = experiment.start(checkpoint=path)
     check_key(experiment, work)
     engine = work.trained.chosen_engine
-    followers = [LiveFile(shown_in or folder), *made(watcher.followers, experiment.label)]
+    followers = [LiveFile(shown_in), *made(watcher.followers, experiment.label)]
     with Following(work, followers, experiment.label, (StoppedError,)) as following:
         with formation.place() if formation is not None else nullcontext() as place:
             if isinstance(engine, CudaEngine):

@@ -15,7 +15,7 @@ from metareplay.experiments.store import Records
 from metareplay.runners.announcement import Announcement
 from metareplay.runners.claims import Claim, can_share, is_claimed
 from metareplay.runners.failure import Failure, failures, forget_failures
-from metareplay.runners.runner import StoppedError, Watcher, checkpoint_path
+from metareplay.runners.runner import StoppedError, Watcher, checked_run, checkpoint_path
 
 OTHERS: Final = 0.5  # seconds between two looks at what other processes have done
 
@@ -119,6 +119,7 @@ class Worklist(Generic[AnyRecord]):
         keep_going: bool,
         watcher: Watcher,
     ) -> None:
+        experiments, folder, fresh, keep_going = checked_run(experiments, folder, fresh, keep_going, watcher)
         versions()  # notes the commit now, in case the files change while this runs
         self.folder, self.watcher = folder, watcher
         self._wanted = {one.key: one for one in reversed(experiments)}

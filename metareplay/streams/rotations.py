@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from metareplay.streams.images import PIXELS, Drawn, ImageStream, Map, generator
+from metareplay.streams.images import PIXELS, Drawn, ImageStream, Map, check_whole, generator
 
 SIDE = 28
 
@@ -39,6 +39,7 @@ class Rotations(ImageStream):
         Args:
             task: The number of the task, counted from 0.
         """
+        check_whole("task", task, 0, self.tasks - 1)
         width = 180 / self.tasks
         return generator(self.seed, task, Drawn.ANGLE).uniform(width * task, width * (task + 1))
 

@@ -1,6 +1,10 @@
 """States of torch in sealed files: every damage is refused by one line."""
 
+import hashlib
+import io
 import logging
+import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +12,7 @@ import pytest
 import torch
 
 from metareplay import CheckpointError
-from metareplay._core.state_file import read_state, write_state
+from metareplay._core.state_file import LINE, START, read_state, write_state
 
 STATE: dict[str, Any] = {
     "weights": torch.arange(5.0),
@@ -46,5 +50,29 @@ def test_a_file_of_an_earlier_version_is_read_with_a_remark(tmp_path: Path, capl
 @pytest.mark.parametrize("content", [b"", b"PK", b"PK\3\4 no archive", b"something else"])
 def test_what_is_no_state_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "state.pt").write_bytes(content)
+    with pytest.raises(CheckpointError, match="damaged or not a checkpoint"):
+        read_state(tmp_path / "state.pt")
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_small_file_with_large_content_is_refused(sealed: bool, tmp_path: Path) -> None:
+    path, packed = tmp_path / "state.pt", io.BytesIO()
+    write_state(path, {"weights": torch.zeros(100_000)})
+    with (
+        zipfile.ZipFile(io.BytesIO(path.read_bytes()[LINE:])) as whole,
+        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as small,
+    ):
+        for member in whole.infolist():
+            small.writestr(member.filename, whole.read(member))
+    content = packed.getvalue()
+    assert len(content) < 10_000
+    seal = START + hashlib.sha256(content).hexdigest().encode() + b"\n"
+    path.write_bytes(seal + content if sealed else content)
+    with pytest.raises(CheckpointError, match="damaged or not a checkpoint"):
+        read_state(path)
+
+
+def test_pipes_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "state.pt")
     with pytest.raises(CheckpointError, match="damaged or not a checkpoint"):
         read_state(tmp_path / "state.pt")

@@ -13,6 +13,7 @@ from PIL import Image
 from small_characters import DRAWINGS, NAMES, png, png_files, small_characters, small_npz, small_zips, write, zipped
 
 from metareplay.data import Characters, character_files, read_characters
+from metareplay.data.character_files import ARRAYS
 from metareplay.errors import DataError
 
 FILES = png_files(small_characters())
@@ -167,8 +168,35 @@ def one_array() -> bytes:
     return file.getvalue()
 
 
+def packed_zeros() -> bytes:
+    """An archive of a megabyte that says that it holds two gigabytes of drawings, and does."""
+    file, zeros = BytesIO(), bytes(1 << 20)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ARRAYS:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                member.write(zeros)
+    content = bytearray(file.getvalue())
+    at = content.find(b"PK\1\2")
+    content[at + 24 : at + 28] = (0x7FFFFFFF).to_bytes(4, "little")  # the size once it is unpacked
+    return bytes(content)
+
+
+def long_header() -> bytes:
+    """An array whose header says that it has a million million drawings."""
+    file = BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in ARRAYS:
+            header = BytesIO()
+            shape = {"descr": "|u1", "fortran_order": False, "shape": (10**12, 1379)}
+            np.lib.format.write_array_header_1_0(header, shape)
+            archive.writestr(f"{name}.npy", header.getvalue())
+    return file.getvalue()
+
+
 BAD_NPZ: dict[str, tuple[Callable[[], bytes], str]] = {
     "empty": (lambda: b"", "is not an npz file with images105, .*get it again"),
+    "a bomb": (packed_zeros, "it holds more than 1073741824 bytes"),
+    "a long header": (long_header, "an array that is not as long as its header says"),
     "truncated": (lambda: npz()[:-2000], "is not an npz file with images105"),
     "an npy file": (one_array, "is not an npz file with images105"),
     "a pickle": (lambda: npz(alphabet_names=np.array([object()])), "is not an npz file"),

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from small_runs import ALIGNED, RECORD
 
 import metareplay as mr
+from metareplay._core.seal import sealed_json
 from metareplay.experiments import pack
 from metareplay.experiments.folder import UNUSED
 from metareplay.rl import GameRecord
@@ -71,6 +73,28 @@ def test_a_damaged_record_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.WARNING, "metareplay"):
         assert len(mr.records(tmp_path)) == 1
     assert "packed.jsonl, record 2, cannot be read" in caplog.text
+
+
+SPOILT: dict[str, bytes] = {
+    "settings in words": sealed_json(RECORD.to_json() | {"settings": "good ones"}),
+    "a list for a key": sealed_json(RECORD.to_json() | {"key": []}),
+    "no learner": sealed_json({name: value for name, value in RECORD.to_json().items() if name != "learner"}),
+    "times in words": sealed_json(RECORD.to_json() | {"seconds": {"learn": "long"}}),
+    "nested too deeply": b"[" * 200_000,
+}
+
+
+@pytest.mark.parametrize("content", SPOILT.values(), ids=SPOILT.keys())
+def test_what_strangers_write_is_left_alone(content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    RECORD.write(tmp_path)
+    (tmp_path / "strange.json").write_bytes(content)
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "link.json").symlink_to(tmp_path / "nowhere.json")
+    with caplog.at_level(logging.WARNING, "metareplay"):
+        assert [row["key"] for row in mr.records(tmp_path)] == [RECORD.key]
+    assert "strange.json, record 1, cannot be read" in caplog.text
+    assert "pipe.json cannot be read (not a regular file)" in caplog.text
+    assert "link.json cannot be read" in caplog.text
 
 
 def test_a_single_file_will_do(tmp_path: Path) -> None:

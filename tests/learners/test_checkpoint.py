@@ -48,6 +48,7 @@ def refused(path: Path, message: str, model: nn.Module | None = None, **options:
     with pytest.raises(mr.CheckpointError, match=message) as caught:
         mr.load(path, model, **options)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
     assert str(path) in str(caught.value)
     after = model.state_dict()
     assert before.keys() == after.keys()
@@ -234,6 +235,19 @@ INCOMPLETE: dict[str, tuple[Spoil, str]] = {
     "no dtypes": (about(dtypes=None), "dtypes is missing"),
     "no weights": (lambda arrays: arrays.pop("model/1.weight"), "model/1.weight is missing"),
     "no memory": (lambda arrays: arrays.pop("memory/filled"), "memory/filled is missing"),
+    "a format of many lines": (about(format="9\n" * 99, metareplay="\n9"), "has format '9.*, made by metareplay 9;"),
+    "a learner of many lines": (
+        about(learner="MER\nLIN" * 99),
+        "holds a MER LINMER .*, which this version does not know",
+    ),
+    "a loss of many lines": (
+        about(settings=taught().settings() | {"loss": "\nloss" * 99}),
+        "with a loss of your own, loss loss .*: pass it",
+    ),
+    "a memory of many lines": (
+        about(settings=taught().settings() | {"memory": {"kind": "\nmine" * 99}}),
+        "with a memory of your own, mine mine .*: pass it",
+    ),
     "unknown option": (about(settings=taught().settings() | {"zeta": 3}), "does not fit: .*zeta"),
     "option out of range": (about(settings=taught().settings() | {"beta": 7}), "does not fit: beta=7"),
 }
@@ -258,6 +272,7 @@ IMPOSSIBLE: dict[str, tuple[Spoil, str]] = {
         lambda arrays: arrays.update({f"table/{name}": arrays[f"table/{name}"][:3] for name in ("xs", "ys", "tasks")}),
         "4 slots are filled by 3 rows",
     ),
+    "a column without rows": (changed("table/xs", lambda xs: xs[0, 0]), r"damaged \(the column x has no rows\)"),
     "other inputs": (changed("table/xs", lambda xs: xs[:, :5]), "does not fit: .*cannot take inputs of shape"),
     "a label too large": (changed("table/ys", lambda ys: ys + 100), "does not fit: .*label 10. is out of range"),
     "real labels": (changed("table/ys", lambda ys: ys.astype(np.float64)), "damaged"),
@@ -444,6 +459,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint(room: int, tmp_path: Path, mo
         with pytest.raises(mr.MetareplayError, match=r"cannot write .*run.ckpt: No space left on device; ") as caught:
             made.save(path)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
     assert path.read_bytes() == earlier
     assert [found.name for found in tmp_path.iterdir()] == ["run.ckpt"]
     assert_same_state(state(mr.load(path, mlp())), before)

@@ -244,3 +244,13 @@ def test_layers_cannot_change() -> None:
 def test_no_discount_at_all_is_fine() -> None:
     agent = played(mr.DQN(net(), memory=mr.Recent(20), lr=0.1, discount=0.0, warmup=0), 10)
     assert torch.isfinite(agent.weights.theta).all()
+
+
+def test_batches_that_need_more_memory_than_there_is_are_refused() -> None:
+    with pytest.raises(mr.InputError, match=r"s times k=20000000000000 would need .* GiB of memory"):
+        mr.DQNMER(mr.networks.mlp(2, (3,), 2), memory=mr.Recent(4), k=2, s=10**13)
+    agent = mr.DQNMER(mr.networks.mlp(2, (3,), 2), memory=mr.Recent(4), k=2)
+    for name in ("k", "s"):
+        with pytest.raises(mr.InputError, match=r"would need .* GiB of memory"):
+            setattr(agent, name, 10**14)
+    assert (agent.k, agent.s) == (2, 1)

@@ -10,8 +10,22 @@ import numpy as np
 import pytest
 import torch
 
-from metareplay.errors import DataError, InputError
-from metareplay.lm import ARMS, SIZES, Llama, LmRecord, LmSettings, Size, made_up, read_languages, train
+from metareplay._core.seal import sealed_json
+from metareplay._core.state_file import read_state, write_state
+from metareplay.errors import CheckpointError, DataError, InputError
+from metareplay.lm import (
+    ARMS,
+    SIZES,
+    Llama,
+    LmRecord,
+    LmSettings,
+    Size,
+    made_up,
+    read_languages,
+    read_records,
+    text,
+    train,
+)
 from metareplay.lm.report import plot_alignment, plot_losses, table
 
 TINY = LmSettings(
@@ -168,3 +182,40 @@ def test_bad_text_and_settings_are_told(tmp_path: Path) -> None:
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(DataError, match="is damaged: delete it, and train again"):
         LmRecord.load(tmp_path / "broken.json")
+
+
+WRONG_PARTS: dict[str, Any] = {
+    "settings": {},
+    "arm": [],
+    "losses": [[1.0]],
+    "ends": [99, 1],
+    "steps": "many",
+    "seconds": "long",
+    "languages": [],
+}
+
+
+@pytest.mark.parametrize("name", WRONG_PARTS)
+def test_a_record_that_no_training_would_have_written_is_refused(name: str, tmp_path: Path) -> None:
+    made = trained("joint", tmp_path / "lm")
+    [path] = (tmp_path / "lm").glob("*.json")
+    path.write_bytes(sealed_json(made.plain() | {name: WRONG_PARTS[name]}))
+    with pytest.raises(DataError, match="is damaged: delete it, and train again"):
+        read_records(path.parent)
+
+
+@pytest.mark.parametrize("part", ["model", "mer", "step"])
+def test_a_checkpoint_without_one_of_its_parts_is_refused(part: str, tmp_path: Path) -> None:
+    settings, languages = TINY, made_up(2, 4000)
+    assert train(ARMS["mer-0.5"], languages, settings, tmp_path, stop=lambda: True) is None
+    [path] = tmp_path.glob("*/checkpoint.pt")
+    write_state(path, {name: value for name, value in read_state(path).items() if name != part})
+    with pytest.raises(CheckpointError, match=f"does not fit .'{part}'.: delete its folder, and start again"):
+        train(ARMS["mer-0.5"], languages, settings, tmp_path)
+
+
+def test_packed_text_may_not_be_larger_than_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.gz").write_bytes(gzip.compress(bytes(10**5)))
+    monkeypatch.setattr(text, "memory_of_this_machine", lambda: 8 * 1000)
+    with pytest.raises(DataError, match=r"x\.gz holds more than 1000 bytes: unpack it, or remove it"):
+        read_languages([tmp_path])

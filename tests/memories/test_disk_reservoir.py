@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import metareplay as mr
+from metareplay._core.seal import opened_json, sealed_json
 from metareplay._core.undo_log import UndoLog
 from metareplay.errors import DiskError
 
@@ -579,4 +580,55 @@ def test_a_relative_folder_stays_where_it_was(tmp_path: Path, monkeypatch: pytes
         reservoir.flush()
     assert not list((tmp_path / "elsewhere").iterdir())
     with mr.DiskReservoir(tmp_path / "replay") as reservoir:
+        assert reservoir.seen == 9
+
+
+@pytest.mark.parametrize("has_mark", [True, False])
+def test_a_checkpoint_makes_no_folder_and_fills_none(has_mark: bool, tmp_path: Path) -> None:
+    here, rows = tmp_path / "here.ckpt", tmp_path / "rows"
+    learner = mer(mr.DiskReservoir(rows, 9) if has_mark else mr.Reservoir(9))
+    learner.observe_many(*examples())
+    if not has_mark:  # a stranger's file may say anything
+        settings = {"kind": "DiskReservoir", "folder": str(rows), "capacity": 9, "seed": 0}
+        vars(learner.memory)["settings"] = lambda: settings
+    learner.save(here)
+    if has_mark:
+        cast(mr.DiskReservoir, learner.memory).close()
+        shutil.rmtree(rows)
+    with pytest.raises(mr.CheckpointError, match=r"its rows are in .*, and no reservoir of it is there: put"):
+        mr.load(here, mer(mr.Reservoir(9)).model)
+    assert not rows.exists()
+    mr.DiskReservoir(rows, 9).close()
+    with pytest.raises(
+        mr.CheckpointError, match="cannot go back to mark 1" if has_mark else "no reservoir of it is there"
+    ):
+        mr.load(here, mer(mr.Reservoir(9)).model)
+
+
+WRONG_PARTS: dict[str, Any] = {
+    "count": 10**15,
+    "capacity": "large",
+    "segment": "../../elsewhere",
+    "entries": -1,
+    "marks": [[1, 2]],
+    "returning": 99,
+    "state": {"seen": 3, "seen_of": [[-1, 3]], "sampled": 0, "kind": "dict"},
+    "complete": [["a", 1]],
+}
+
+
+@pytest.mark.parametrize("name", WRONG_PARTS)
+def test_a_document_that_no_reservoir_would_have_written_is_refused(name: str, tmp_path: Path) -> None:
+    with mr.DiskReservoir(tmp_path / "rows", 5) as reservoir:
+        reservoir.offer(numbered(0, 9))
+        reservoir.mark()
+    path = tmp_path / "rows" / "reservoir.json"
+    parts, _ = opened_json(path.read_bytes())
+    path.write_bytes(sealed_json(parts | {name: WRONG_PARTS[name]}))
+    files = {one.name: one.read_bytes() for one in path.parent.iterdir()}
+    with pytest.raises(mr.CheckpointError, match=r"reservoir\.json is damaged: restore the folder from a copy"):
+        mr.DiskReservoir(tmp_path / "rows")
+    assert {one.name: one.read_bytes() for one in path.parent.iterdir()} == files
+    path.write_bytes(sealed_json(parts))
+    with mr.DiskReservoir(tmp_path / "rows") as reservoir:
         assert reservoir.seen == 9

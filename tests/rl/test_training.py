@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from small_games import KINDS, Walk, result, save_always, small_game, small_pixels, walker
 
 import metareplay as mr
+from metareplay._core.archive import read_archive, write_archive
 from metareplay.environments import CATCHER_SPEEDS, CatcherEnv, Schedule, ScheduledEnv
 from metareplay.errors import InputError, MetareplayError
 from metareplay.rl import Evaluation, GameExperiment, GameRecord, Training, evaluation, playing, training
@@ -222,6 +223,56 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"damaged")
     with pytest.raises(mr.CheckpointError, match="is damaged or not a metareplay checkpoint"):
         mr.rl.train(walker(), Walk(), 20, checkpoint=path)
+
+
+def without(name: str, change: Any) -> Callable[[dict[str, Any], dict[str, Any]], None]:
+    """Return what replaces one of the values that a run saves."""
+
+    def spoil(extra: dict[str, Any], _measured: dict[str, Any]) -> None:
+        extra["run"][name] = change
+
+    return spoil
+
+
+WRONG_STATES: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
+    "no run": lambda extra, _: extra.pop("run"),
+    "scores in words": without("scores", "good ones"),
+    "scores of other tasks": without("scores", [[[1.0], [2.0]]]),
+    "a score that is none": without("scores", [[[None]], [[1.0]]]),
+    "one score too few": without("scores", []),
+    "frames in words": without("at", ["soon"]),
+    "times in words": without("seconds", {"learn": "long", "evaluate": 0.0}),
+    "nothing observed": lambda _, measured: measured.pop("run/seen"),
+    "something else observed": lambda _, measured: measured.update({"run/seen": torch.zeros(9)}),
+    "no world": lambda _, measured: measured.pop("run/world.state"),
+    "another world": lambda _, measured: measured.update({"run/world.state": torch.zeros(3)}),
+    "a world of whole numbers": lambda _, measured: measured.update(
+        {"run/world.state": measured["run/world.state"].long()}
+    ),
+}
+
+
+@pytest.mark.parametrize("spoil", WRONG_STATES.values(), ids=WRONG_STATES.keys())
+def test_a_state_that_no_run_has_is_refused_and_the_agent_stays(
+    spoil: Callable[[dict[str, Any], dict[str, Any]], object], tmp_path: Path
+) -> None:
+    path, exam = tmp_path / "run.ckpt", Evaluation([lambda: CatcherEnv(observation="state")], episodes=1, cap=3)
+
+    def begun() -> Training:
+        agent = mr.DQN(mr.networks.mlp(4, (3,), 3, seed=0), memory=mr.Recent(4), k=2, warmup=0)
+        return Training(agent, CatcherEnv(observation="state"), 8, evaluation=exam, checkpoint=path)
+
+    for _ in begun().steps():
+        pass
+    about, tensors = read_archive(path)
+    spoil(about["extra"], tensors)
+    write_archive(path, about, tensors)
+    again = begun()
+    before = again.agent.weights.theta.clone()
+    with pytest.raises(mr.CheckpointError, match=r"start again \(--fresh\)"):
+        next(again.steps())
+    assert again.agent.seen == 0
+    assert torch.equal(again.agent.weights.theta, before)
 
 
 def killed(experiment: GameExperiment, path: Path, after: int) -> bool:

@@ -20,7 +20,7 @@ from metareplay.runners.failure import Failure, failures, forget_failures
 from metareplay.runners.fleet.fleet import check_device
 from metareplay.runners.fleet.flight import fleet_key, fly
 from metareplay.runners.fleet.terms import Terms, chain_of
-from metareplay.runners.runner import SILENT, Runner, Watcher, device_of, rest_of, say_untracked
+from metareplay.runners.runner import SILENT, Runner, Watcher, checked_run, device_of, rest_of, say_untracked
 from metareplay.runners.worklist import OTHERS, tidy
 
 
@@ -47,6 +47,7 @@ class FleetRunner(Runner):
         watcher: Watcher = SILENT,
     ) -> list[AnyRecord | Failure | None]:
         """Run every experiment that has no record in the folder yet."""
+        experiments, folder, fresh, keep_going = checked_run(experiments, folder, fresh, keep_going, watcher)
         versions()  # notes the commit now, in case the files change while this runs
         check_device(self.device)
         if fresh:
