@@ -21,7 +21,7 @@ class Conv:
         width: Columns of its inputs.
         outs: Output channels.
         kernel: Rows and columns of its filters.
-        stride: How far apart the places are that it looks at, down and across.
+        stride: How far the filters move from one output to the next, down and across.
     """
 
     ins: int

@@ -52,9 +52,6 @@ class Eye(NamedTuple):
     across: Array  # (L,) how far apart the patches of neighbouring output columns are
     tall: Array  # (L,) rows of a patch
     run: Array  # (L,) numbers in each row of a patch
-    along: Array  # (L,) how far apart the columns of a patch are in its row
-    deep: Array  # (L,) how far apart the channels of a patch are
-    channels: Array  # (L,) input channels
     heights: Array  # (L,) output rows
     widths: Array  # (L,) output columns
     filters: Array  # (L,) output channels
@@ -64,16 +61,18 @@ class Eye(NamedTuple):
     deltas: tuple[Array, ...]  # gradients at the outputs
     turned: tuple[Array, ...]  # the weights transposed; unused for the first convolution
     returned: tuple[Array, ...]  # gradients at the patches; unused for the first convolution
+    places: Array  # (weights,) int64: where the weights are in a vector of the whole network, in torch's order
     order: Array  # (features,) int64: where the last convolution has its outputs, in the order of torch's Flatten
     features: Array  # (1, features) its outputs in that order
     gradient: Array  # (all,) the gradients at its outputs side by side, as it has them
 
 
-def make_eye(convs: Sequence[Conv]) -> Eye:
+def make_eye(convs: Sequence[Conv], length: int) -> Eye:
     """Return room for convolutions.
 
     Args:
         convs: The convolutions, at least one.
+        length: The length of a vector of the whole network's weights.
     """
     shapes, below = list[dict[str, int]](), 1  # numbers per pixel of a plane
     values = [aligned((1, _up(convs[0].ins * convs[0].height * convs[0].width, LANES) + LANES), np.float32)]
@@ -90,9 +89,6 @@ def make_eye(convs: Sequence[Conv]) -> Eye:
                 "across": conv.stride[1] * below,
                 "tall": conv.kernel[0],
                 "run": run,
-                "along": below,
-                "deep": conv.kernel[0] * run if is_first else 1,
-                "channels": conv.ins,
                 "heights": height,
                 "widths": width,
                 "filters": conv.outs,
@@ -113,6 +109,7 @@ def make_eye(convs: Sequence[Conv]) -> Eye:
         deltas=tuple(deltas),
         turned=tuple(turned),
         returned=tuple(returned),
+        places=_places(convs, length),
         order=_order(convs),
         features=aligned((1, features_of(convs)), np.float32),
         gradient=deltas[-1].reshape(-1),
@@ -152,6 +149,19 @@ def features_of(convs: Sequence[Conv]) -> int:
         convs: The convolutions.
     """
     return convs[-1].pixels * convs[-1].outs
+
+
+def _places(convs: Sequence[Conv], length: int) -> Array:
+    """Return where the weights are in a vector, in torch's order: filter by filter, then the biases."""
+    there, found, below = filters_in(np.arange(length), convs), list[Array](), 0
+    for conv, weights, bias in zip(convs, there.weights, there.biases, strict=True):
+        rows, columns = conv.kernel
+        channels = np.arange(conv.ins)[:, np.newaxis, np.newaxis]
+        inside = np.arange(rows)[:, np.newaxis] * columns + np.arange(columns)  # where a pixel of the patch is
+        numbers_in = inside * below + channels if below else channels * rows * columns + inside
+        found += [np.moveaxis(weights[numbers_in, : conv.outs], -1, 0).ravel(), bias[0, : conv.outs]]
+        below = weights.shape[1]
+    return np.concatenate(found)
 
 
 def _order(convs: Sequence[Conv]) -> Array:
@@ -281,42 +291,3 @@ def descend(eye: Eye, out: Filters, factor: Any) -> None:
                 sums = add(sums, scaled)
             store(bias, np.int64(0), j, sums)
         product(out.weights[layer], size, patches, deltas, pixels, outs, False)
-
-
-# --- torch's order of the weights
-
-
-@compiled
-def pack_filters(eye: Eye, theta: Array, out: Filters) -> int:
-    """Write the convolutions' part of a vector in torch's order of the parameters; return how long that part is."""
-    k = 0
-    for layer in range(len(eye.filters)):
-        weights, bias = out.weights[layer], out.biases[layer]
-        for u in range(eye.filters[layer]):
-            for c in range(eye.channels[layer]):
-                for i in range(eye.tall[layer]):
-                    for j in range(eye.run[layer] // eye.along[layer]):
-                        weights[c * eye.deep[layer] + i * eye.run[layer] + j * eye.along[layer], u] = theta[k]
-                        k += 1
-        for u in range(eye.filters[layer]):
-            bias[0, u] = theta[k]
-            k += 1
-    return k
-
-
-@compiled
-def unpack_filters(eye: Eye, given: Filters, theta: Array) -> int:
-    """Do the reverse of `pack_filters`."""
-    k = 0
-    for layer in range(len(eye.filters)):
-        weights, bias = given.weights[layer], given.biases[layer]
-        for u in range(eye.filters[layer]):
-            for c in range(eye.channels[layer]):
-                for i in range(eye.tall[layer]):
-                    for j in range(eye.run[layer] // eye.along[layer]):
-                        theta[k] = weights[c * eye.deep[layer] + i * eye.run[layer] + j * eye.along[layer], u]
-                        k += 1
-        for u in range(eye.filters[layer]):
-            theta[k] = bias[0, u]
-            k += 1
-    return k

@@ -15,6 +15,7 @@ from metareplay.engines.cpu.simd import (
     EIGHT,
     LANES,
     LIKE_EIGHT,
+    LIKE_FOUR,
     LIKE_SEVEN,
     has_many_registers,
     load,
@@ -35,7 +36,6 @@ from metareplay.engines.cpu.steps import SPAN, fill, loss_gradient
 BLOCK = 512  # columns taken at a time: those of a few dozen vectors fit into the fastest cache
 LIKE_ONE = (0,)
 LIKE_TWO = (0,) * 2
-LIKE_FOUR = (0,) * 4
 
 
 @compiled

@@ -5,6 +5,7 @@ from metareplay.engines.cpu.simd import (
     EIGHT,
     LANES,
     LIKE_EIGHT,
+    LIKE_FOUR,
     has_many_registers,
     load,
     load_eight,
@@ -17,8 +18,6 @@ from metareplay.engines.cpu.simd import (
     turned,
     zeros,
 )
-
-LIKE_FOUR = (0,) * 4
 
 
 @compiled

@@ -9,6 +9,9 @@ weights from all inputs to one output (an action) are neighbours, and the bias c
 one action, so only its weights have a gradient.
 
 A row of zeros, the idle row, stands in where a list of inputs is filled up to a multiple of EIGHT.
+
+An MLP has no `eye`. Where a function asks whether its argument `eye` is None, numba compiles only the branch that
+holds, so the convolutions cost an MLP nothing.
 """
 
 from collections.abc import Sequence
@@ -25,10 +28,8 @@ from metareplay.engines.cpu.convolutions import (
     filters_in,
     look,
     make_eye,
-    pack_filters,
     room_for,
     turn,
-    unpack_filters,
 )
 from metareplay.engines.cpu.layout import Index, aligned
 from metareplay.engines.cpu.products import transpose
@@ -37,6 +38,7 @@ from metareplay.engines.cpu.simd import (
     EIGHT,
     LANES,
     LIKE_EIGHT,
+    LIKE_FOUR,
     inner,
     load,
     load_rows,
@@ -64,7 +66,6 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's, as in torch.optim.Adam
 # times slower. Below these limits they are set to 0. Such a moment moves a weight by less than lr * 1e-22, and such a
 # square is lost to rounding when EPSILON is added to its root.
 LEAST_MOMENT, LEAST_SQUARE = np.float32(1e-30), np.float32(1e-34)
-LIKE_FOUR = (0,) * 4
 ZERO, ONE = np.float32(0), np.float32(1)
 
 
@@ -77,7 +78,7 @@ class Packed(NamedTuple):
 
 
 class QNet(NamedTuple):
-    """Hold the shape of an MLP with L layers, its weights, and room to work; those of convolutions lie behind."""
+    """Hold the shape of an MLP with L layers, its weights, then those of the convolutions, and room to work."""
 
     widths: Array  # (L + 1,) int64: inputs, hidden widths, actions
     firsts: Array  # (L,) int64: the first vector of each layer
@@ -182,7 +183,7 @@ def make_net(widths: Sequence[int], batch: int, adam: bool, convs: Sequence[Conv
         before_frame=packed(vectors),
         moments_before=packed(vectors if adam else 0),
         squares_before=packed(vectors if adam else 0),
-        eye=make_eye(convs) if convs else None,
+        eye=make_eye(convs, vectors * LANES) if convs else None,
     )
 
 
@@ -235,7 +236,9 @@ def convolutions_packed(eye: Eye | None, theta: Array, out: Packed) -> int:
     """Pack the convolutions, if there are some; return how many weights these are."""
     if eye is None:
         return 0
-    return pack_filters(eye, theta, out.filters)
+    for k in range(len(eye.places)):
+        out.flat[eye.places[k]] = theta[k]
+    return len(eye.places)
 
 
 @inlined
@@ -243,7 +246,9 @@ def convolutions_unpacked(eye: Eye | None, given: Packed, theta: Array) -> int:
     """Do the reverse of `convolutions_packed`."""
     if eye is None:
         return 0
-    return unpack_filters(eye, given.filters, theta)
+    for k in range(len(eye.places)):
+        theta[k] = given.flat[eye.places[k]]
+    return len(eye.places)
 
 
 @compiled
@@ -452,7 +457,7 @@ def turn_below(eye: Eye | None, weights: Packed) -> None:
 
 
 @inlined
-def is_blind(eye: Eye | None) -> bool:
+def has_no_eye(eye: Eye | None) -> bool:
     """Return whether there are no convolutions."""
     return eye is None
 
@@ -536,9 +541,9 @@ def step(
 
     The batch begins at `start`. A plain step on a single transition goes directly into the weights.
     """
-    blind, unlimited = is_blind(net.eye), rates.clip == np.inf
+    is_mlp, unlimited = has_no_eye(net.eye), rates.clip == np.inf
     share, loss, scale = np.float32(1 / (end - some)), ZERO, ONE
-    directly = end - some == 1 and not rates.adam and (blind or unlimited)
+    directly = end - some == 1 and not rates.adam and (is_mlp or unlimited)
     if not directly:
         fill_zero(net.gradient.flat)
     turn_below(net.eye, net.weights)
@@ -553,12 +558,12 @@ def step(
         slope = min(max(error, -ONE), ONE)  # of Huber's loss
         backward(net, action, slope)
         backward_below(net, net.eye, action, slope)
-        if end - some == 1 and blind and not unlimited:
+        if end - some == 1 and is_mlp and not unlimited:
             scale = scale_for(norm_of_one(net, slope), rates.clip)
         factor = -rate * scale if directly else share
         add_outer(net, net.weights if directly else net.gradient, action, slope, factor)
         add_below(net.eye, net.weights if directly else net.gradient, factor)
-    if not unlimited and (end - some > 1 or not blind):
+    if not unlimited and (end - some > 1 or not is_mlp):
         scale = scale_for(norm_of(net.gradient.flat), rates.clip)
     if rates.adam:
         adam(net, scale, rates.lr)

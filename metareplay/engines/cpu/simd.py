@@ -29,6 +29,7 @@ LANES = 16
 EIGHT = 8
 LIKE_EIGHT = (0,) * EIGHT
 LIKE_SEVEN = (0,) * 7
+LIKE_FOUR = (0,) * 4
 CONTRACT = ("contract",)  # a * b + c may be one rounding; NaN and infinity keep their meaning
 
 Made = tuple[Any, Callable[..., Any]]  # what an intrinsic returns: its signature and the function that writes its code
