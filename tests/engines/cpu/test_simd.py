@@ -49,6 +49,7 @@ from metareplay.engines.cpu.simd import (
     store_totals,
     store_where,
     total,
+    turned,
     where_bits,
     where_large,
     where_open,
@@ -144,6 +145,20 @@ def test_load_eight_and_store_eight(dtype: Any, there: tuple[int, int], here: tu
     expected[o : o + EIGHT, p : p + LANES] = matrix[row : row + EIGHT, column : column + LANES]
     copy_eight(out, *here, matrix, *there)
     np.testing.assert_array_equal(out, expected)
+
+
+@jit
+def transpose_square(out: Array, matrix: Array) -> None:
+    columns = turned(load_eight(matrix, 0, 0), load_eight(matrix, EIGHT, 0))
+    store_eight(out, 0, 0, columns[:EIGHT])
+    store_eight(out, EIGHT, 0, columns[EIGHT:])
+
+
+@FLOATS
+def test_turned(dtype: Any) -> None:
+    matrix, out = np.arange(LANES**2, dtype=dtype).reshape(LANES, LANES), np.zeros((LANES, LANES), dtype)
+    transpose_square(out, matrix)
+    np.testing.assert_array_equal(out, matrix.T)
 
 
 @jit
