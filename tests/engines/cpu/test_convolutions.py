@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from q_agents import EXPLORES, KINDS, RATES, agents, distance
 from torch import nn
 
 import metareplay as mr
@@ -22,9 +23,6 @@ from metareplay.engines.cpu.q_kernel import QKernel
 from metareplay.engines.q_shape import Conv, Shape, parts_of
 
 Array = NDArray[Any]
-KINDS: dict[str, type[mr.DQN] | type[mr.DQNMER]] = {"DQN": mr.DQN, "DQNMER": mr.DQNMER}
-EXPLORES: dict[str, Any] = {"epsilon_start": 1.0, "epsilon_end": 1.0}  # rounding cannot change an action
-RATES = {"sgd": 0.05, "adam": 1e-3}
 ACTIONS = 3
 
 
@@ -50,12 +48,8 @@ def played(agent: mr.QLearner, frames: int, image: tuple[int, ...] = (2, 9, 8), 
         rng = np.random.default_rng(agent.seen)
         pictures = 256 * rng.random((2, *image)) if dtype == np.uint8 else rng.normal(size=(2, *image))
         x, following = pictures.astype(dtype)
-        agent.observe(x, agent.act(x), float(rng.normal()), following, bool(rng.random() < 0.2))
+        agent.observe(x, agent.act(x), float(rng.normal()), following, bool(rng.random() < 0.3))
     return agent
-
-
-def distance(one: mr.QLearner, other: mr.QLearner) -> float:
-    return float((one.weights.theta - other.weights.theta).norm() / one.weights.theta.norm())
 
 
 @st.composite
@@ -73,18 +67,7 @@ def shapes(draw: st.DrawFn) -> tuple[tuple[int, int, int], list[dict[str, Any]]]
 
 @st.composite
 def cases(draw: st.DrawFn) -> dict[str, Any]:
-    kind, optimizer = draw(st.sampled_from(list(KINDS))), draw(st.sampled_from(list(RATES)))
-    options = {
-        "optimizer": optimizer,
-        "lr": RATES[optimizer],
-        "k": draw(st.integers(1, 9)),
-        "double": draw(st.booleans()),
-        "clip": draw(st.sampled_from([None, 0.05, 10.0])),
-        "warmup": draw(st.sampled_from([0, 3])),
-        "target_every": draw(st.integers(1, 6)),
-    }
-    if kind == "DQNMER":
-        options |= {"s": draw(st.integers(1, 2)), "beta": draw(st.sampled_from([0.3, 1.0])), "gamma": 0.3}
+    kind, options = draw(agents(9))
     image, convs = draw(shapes())
     return {
         "kind": kind,

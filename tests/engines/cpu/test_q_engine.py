@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from q_agents import EXPLORES, KINDS, RATES, agents, distance
 from torch import nn
 from toy_environment import Line
 from toy_environment import played as played_on
@@ -16,10 +17,6 @@ from toy_environment import played as played_on
 import metareplay as mr
 from metareplay.engines.choose import EngineName
 from metareplay.engines.cpu.q_engine import FEW, CpuQEngine
-
-KINDS: dict[str, type[mr.DQN] | type[mr.DQNMER]] = {"DQN": mr.DQN, "DQNMER": mr.DQNMER}
-EXPLORES: dict[str, Any] = {"epsilon_start": 1.0, "epsilon_end": 1.0}  # rounding cannot change an action
-RATES = {"sgd": 0.05, "adam": 1e-3}
 
 
 def net(hidden: tuple[int, ...] = (20, 16), seed: int = 0) -> nn.Module:
@@ -31,26 +28,9 @@ def played(agent: mr.QLearner, frames: int, dtype: Any = np.float32) -> mr.QLear
     return played_on(agent, frames, Line(dtype))
 
 
-def distance(one: mr.QLearner, other: mr.QLearner) -> float:
-    return float((one.weights.theta - other.weights.theta).norm() / one.weights.theta.norm())
-
-
 @st.composite
 def cases(draw: st.DrawFn) -> dict[str, Any]:
-    kind, optimizer = draw(st.sampled_from(list(KINDS))), draw(st.sampled_from(list(RATES)))
-    options = {
-        "optimizer": optimizer,
-        "lr": RATES[optimizer],
-        "k": draw(st.integers(1, 20)),
-        "double": draw(st.booleans()),
-        "clip": draw(st.sampled_from([None, 0.05, 10.0])),
-        "warmup": draw(st.sampled_from([0, 7])),
-        "target_every": draw(st.integers(1, 6)),
-        "target_in": draw(st.sampled_from(["frames", "episodes"])),
-        "seed": draw(st.integers(0, 1000)),
-    }
-    if kind == "DQNMER":
-        options |= {"s": draw(st.integers(1, 3)), "beta": draw(st.sampled_from([0.3, 1.0])), "gamma": 0.3}
+    kind, options = draw(agents(20))
     hidden = tuple(draw(st.lists(st.integers(1, 40), max_size=3)))
     return {"kind": kind, "options": options, "hidden": hidden, "capacity": draw(st.integers(1, 30))}
 
