@@ -110,7 +110,7 @@ def run_game(
         for one in range(seed, seed + seeds)
     ]
     if not quick and engine != "cuda" and on != "fleet":
-        remark("learning from pictures takes hours on a CPU: use --quick, or --on fleet on a GPU")
+        remark("learning from pictures takes 15 minutes or more per seed on a CPU: --quick takes seconds")
     runner = runner_at(on, jobs, rest_on_threads=False, games=True)
     with bars(aside) as watcher, followed(watcher, track, watch, records):
         ran = without_failures(runner.run(experiments, records, fresh=fresh, watcher=watcher))

@@ -108,7 +108,7 @@ def test_pictures_are_learned_from(call: Call, tmp_path: Path) -> None:
     words = ["run", "dqn", "catcher", "--size", "36", "--frames", "4", "--every", "24", "--episodes", "1"]
     answer = call(*words, "--cap", "5", "--warmup", "10", "--k", "2", "--memory", "20")
     assert answer.code == 0
-    assert "learning from pictures takes hours on a CPU: use --quick, or --on fleet on a GPU" in answer.err
+    assert "learning from pictures takes 15 minutes or more per seed on a CPU: --quick takes seconds" in answer.err
     assert "published order, pixels" in answer.out
     (agent,) = (tmp_path / "runs").glob("*.agent")
     shown = call("play", "catcher", "--agent", str(agent), "--frames", "5", "--out", "game.gif")
