@@ -87,7 +87,7 @@ class QKernel:
         Args:
             objective: The objective with the target network.
         """
-        with self.compiling():
+        with self.compiling(False):
             self._pack("weights", self._weights.theta)
             self._pack("target", objective.target.theta)
             if self._optimizer is not None and not self._is_ahead:
@@ -212,7 +212,7 @@ class QKernel:
         """Log a remark if the first call takes long, because the kernel is compiled for this CPU.
 
         Args:
-            learns: Whether it is a call that learns.
+            learns: Whether it is a call that learns, not one that only packs weights or predicts.
         """
         return compiling(self._ran, learns, bool(self.form.convs))
 
