@@ -1,4 +1,4 @@
-"""The convolutions of a Q-network, compiled, one thread: forward, and steps on single pictures or gradients.
+"""The convolutions of a Q-network, compiled, one thread: forward and backward, one input at a time.
 
 A convolution is a product of matrices. Its inputs are cut into patches, one row per output pixel, with everything that
 the filters see there; its weights W have one row per number of a patch and one column per filter. With Z = X W + b:

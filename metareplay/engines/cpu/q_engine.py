@@ -23,7 +23,7 @@ from metareplay.engines.temporal_difference import TemporalDifference
 from metareplay.engines.torch_engine import TorchEngine
 from metareplay.networks import TaskModule
 
-FEW = 100  # vectors; torch computes the outputs of more than that faster, many at a time
+FEW = 100  # vectors; torch predicts more of them faster, many at a time
 ADAM = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0, "amsgrad": False, "maximize": False}  # torch's defaults
 
 
@@ -100,7 +100,7 @@ class CpuQEngine(AcceleratedEngine):
             if self.name != "cpu" or not isinstance(objective, TemporalDifference):
                 return self._plain.execute(plan, table, objective)
             learned, stopped = 0, None
-            with HeldBack():  # compiled code does not hear of Ctrl-C, so it comes before or after the plan
+            with HeldBack():  # nothing in here can hang, so Ctrl-C may wait until the plan is done
                 try:
                     self.weights.check()
                     kernel = self._kernel_for(table.shape("x"), int(np.diff(plan.ends).max(initial=1)))
