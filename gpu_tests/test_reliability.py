@@ -18,7 +18,7 @@ from gpu_tests.test_cuda_engine import CLASSES, LEARNERS, cnn, examples, mlp, sa
 from metareplay.experiments import loop
 from metareplay.experiments.experiment import Experiment
 from metareplay.runners.fleet import flight
-from torture.interrupts import AtLine
+from torture.disturbance import AtLine
 
 KILLS = 6
 PATIENCE = 300.0  # seconds until a run that nobody kills must have ended
@@ -105,7 +105,7 @@ def test_ctrl_c_comes_between_two_examples() -> str:
     with whole:
         learn(once)()
     assert same(once, after[1])
-    for number in range(0, whole.lines, max(1, whole.lines // 60)):
+    for number in range(0, whole.count, max(1, whole.count // 60)):
         learner = taught(LEARNERS["mer"](mlp(), engine="cuda"), tuple(part[:8] for part in given), ())
         handler = signal.getsignal(signal.SIGINT)
         try:
@@ -117,7 +117,7 @@ def test_ctrl_c_comes_between_two_examples() -> str:
         if learner.seen < 20:
             learn(learner)()
         assert same(learner, after[1]), number
-    return f"{tries} interrupts at {whole.lines} lines"
+    return f"{tries} interrupts at {whole.count} lines"
 
 
 def test_a_damaged_checkpoint_is_refused_and_the_model_stays() -> str:

@@ -1,9 +1,11 @@
 """How `python -m torture` counts and reports; CI runs its short form besides."""
 
 import os
+import random
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +17,11 @@ from metareplay.learners import checkpoint
 from metareplay.learners.checkpoint_checks import read_checkpoint
 from torture.__main__ import KINDS
 from torture.calls import FOR_EXTENDING, MADE_FOR_USERS, every_call, left_out, public_names
+from torture.disturbance import AtLine, Disturbance, OutOfMemory, OutOfMemoryOnce
 from torture.fuzz import _wrong
-from torture.interrupts import AtLine, _while_observing
-from torture.loops import _while_mixing, _while_scoring
-from torture.subjects import SUBJECTS, stream
+from torture.loops import NUMBERS, _while_mixing, _while_scoring
+from torture.subjects import AGENTS, SUBJECTS, stream
+from torture.works import Work, _while_loading, _while_observing_many, _while_playing, _while_running, while_observing
 
 ROOT = Path(__file__).parent.parent
 
@@ -65,7 +68,7 @@ def test_a_failure_is_shown_and_counted() -> None:
 
 @pytest.mark.parametrize("name", ["er", "mer"])
 def test_ctrl_c_while_draws_are_made_ahead_leaves_the_memory_as_it_was(name: str, tmp_path: Path) -> None:
-    work, whole = _while_observing(SUBJECTS[name], tmp_path), AtLine()
+    work, whole = while_observing(SUBJECTS[name], tmp_path), AtLine()
     work(whole)
     times = [found for (file, _), found in whole.times.items() if Path(file).name in ("sampler.py", "replay.py")]
     assert times, "nothing is drawn ahead any more"
@@ -127,6 +130,30 @@ def test_ctrl_c_while_a_learner_is_restored_forgets_no_label(tmp_path: Path) -> 
         with pytest.raises(KeyboardInterrupt), AtLine(number):
             checkpoint.restore(learner, path, settings)
         assert learner.labels == (whole.labels if learner.seen else ()), number
+
+
+@pytest.mark.parametrize("kind", [OutOfMemoryOnce, OutOfMemory])
+@pytest.mark.parametrize(
+    ("name", "begin"),
+    [
+        ("er, growing, running", lambda folder: _while_running(SUBJECTS["er, growing"], folder / "run.ckpt")),
+        ("er, growing, loading", lambda folder: _while_loading(SUBJECTS["er, growing"], folder / "run.ckpt")),
+        ("ewc", lambda folder: while_observing(SUBJECTS["ewc, torch"], folder)),
+        ("er, adam", lambda folder: _while_observing_many(SUBJECTS["er, adam"], folder)),
+        ("mer", lambda folder: _while_observing_many(SUBJECTS["mer, torch"], folder)),
+        ("agent", lambda _: _while_playing(AGENTS["dqn, pictures, torch"])),
+        ("mix, in RAM", lambda _: _while_mixing(lambda: mr.Reservoir(7))),
+        ("mix, on disk", lambda folder: _while_mixing(lambda: mr.DiskReservoir(folder / str(next(NUMBERS)), 7))),
+    ],
+)
+def test_wherever_memory_runs_out_nothing_is_half_done(
+    name: str, begin: Callable[[Path], Work], kind: type[Disturbance], tmp_path: Path
+) -> None:
+    work, whole = begin(tmp_path), kind()
+    assert work(whole) is None
+    assert whole.count, f"{name}: nothing takes memory any more"
+    moments = whole.drawn(1000, random.Random(0))
+    assert not [wrong for number in moments[:: max(1, len(moments) // 20)] if (wrong := work(kind(number)))]
 
 
 def tries(path: Path) -> dict[str, int]:

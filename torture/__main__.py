@@ -21,13 +21,13 @@ from torture.crowd import Crowd
 from torture.disk import Disk
 from torture.flips import Damage, Truncation
 from torture.fuzz import Fuzz
-from torture.interrupts import Interrupts
+from torture.interrupts import Interrupts, Shortages
 from torture.kills import Kills
 from torture.sharing import prepare, torture
 from torture.trial import Torture
 
 OUT = Path(__file__).parent.parent / "results" / "torture.txt"
-KINDS: tuple[type[Torture], ...] = (Kills, Damage, Truncation, Interrupts, Fuzz, Disk, Crowd)
+KINDS: tuple[type[Torture], ...] = (Kills, Damage, Truncation, Interrupts, Shortages, Fuzz, Disk, Crowd)
 CALLED = ("gymnasium", "matplotlib", "mlflow", "river", "sklearn", "tensorboard", "wandb")  # by wrong calls
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C at every line of what has states of its own: prequential runs, PeriodicMER, and memories on disk."""
+"""What is disturbed and has states of its own: prequential runs, PeriodicMER, and memories on disk."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,16 +12,17 @@ from torch import Tensor, nn
 
 import metareplay as mr
 from metareplay.experiments import prequential_run
+from torture.disturbance import Disturbance
 from torture.experiments import same_results
-from torture.interrupts import AtLine, Work, disturbed
 from torture.subjects import INPUTS, SUBJECTS, differences, examples, stream
+from torture.works import Work
 
 BATCHES, ROWS = 6, 4
 NUMBERS = count()
 
 
 def works(folder: Path) -> Iterator[tuple[str, Callable[[], Work]]]:
-    """Return what is interrupted, by name.
+    """Return what is disturbed, by name.
 
     Args:
         folder: Where files are written.
@@ -38,15 +39,15 @@ def _new(folder: Path) -> Path:
 
 
 def _while_scoring(name: str, folder: Path) -> Work:
-    """Interrupt a prequential run; from its checkpoint it goes on to the same record."""
+    """Disturb a prequential run; from its checkpoint it goes on to the same record."""
     undisturbed = mr.prequential(SUBJECTS[name](), stream(), every=4)
 
-    def work(at: AtLine) -> str | None:
+    def work(at: Disturbance) -> str | None:
         path = folder / "scored.ckpt"
         path.unlink(missing_ok=True)
         made = mr.PrequentialRun(SUBJECTS[name](), stream(), every=4, checkpoint=path)
         with patch.object(prequential_run, "SAVE_EVERY", 0.0), patch.object(prequential_run, "SHOW_EVERY", 0.0):
-            wrong = disturbed(at, lambda: list(made.steps()))
+            wrong = at.during(lambda: list(made.steps()))
         if wrong is not None:
             return wrong
         if made.scores.count != made.learner.seen:
@@ -58,7 +59,7 @@ def _while_scoring(name: str, folder: Path) -> Work:
 
 
 def _while_mixing(make: Callable[[], mr.Memory]) -> Work:
-    """Interrupt `mix` and `step`; `new_rows` and `steps` say what has been done, and going on ends the same."""
+    """Disturb `mix` and `step`; `new_rows` and `steps` say what has been done, and going on ends the same."""
 
     def begun() -> tuple[mr.PeriodicMER, nn.Module, mr.Memory]:
         memory, model = make(), mr.networks.mlp(INPUTS, (5,), 3, seed=1)
@@ -84,9 +85,9 @@ def _while_mixing(make: Callable[[], mr.Memory]) -> Work:
     expected, rows = state(first, model), str(dict(memory.held().items()))
     _closed(memory)
 
-    def work(at: AtLine) -> str | None:
+    def work(at: Disturbance) -> str | None:
         mer, net, held = begun()
-        wrong = disturbed(at, lambda: go_on(mer, net, []))
+        wrong = at.during(lambda: go_on(mer, net, []))
         go_on(mer, net, [])
         wrong = wrong or differences(state(mer, net), expected)
         if str(dict(held.held().items())) != rows:
@@ -103,7 +104,7 @@ def _closed(memory: mr.Memory) -> None:
 
 
 def _while_offering(folder: Path) -> Work:
-    """Interrupt a memory on disk; `seen` says what it holds, in this process and after opening it again."""
+    """Disturb a memory on disk; `seen` says what it holds, in this process and after opening it again."""
     xs, ys, _ = examples()
 
     def go_on(memory: mr.DiskReservoir, end: int = BATCHES) -> None:
@@ -124,10 +125,10 @@ def _while_offering(folder: Path) -> Work:
             go_on(memory, end)
             expected.append(held(memory))
 
-    def work(at: AtLine) -> str | None:
+    def work(at: Disturbance) -> str | None:
         place = _new(folder)
         memory = mr.DiskReservoir(place, 5)
-        wrong = disturbed(at, lambda: go_on(memory))
+        wrong = at.during(lambda: go_on(memory))
         if wrong is not None:
             return wrong
         if memory.seen % ROWS or held(memory) != expected[memory.seen // ROWS]:

@@ -51,7 +51,7 @@ class Pictures:
         number = self._numbers.get(digest)
         if number is None:
             number = self._free.pop() if self._free else self._used
-            self.values[number] = picture.to(self.values.device)
+            self.values[number].copy_(picture)
             self._used = max(self._used, number + 1)
             self._numbers[digest], self._digests[number] = number, digest
         self._needed[number] += 1
@@ -124,7 +124,11 @@ class StackColumn(Column):
         at = rows.numpy()
         self.pictures.release(self._here[at].ravel())
         self._here[at] = new
-        self.numbers[rows.to(self.numbers.device)] = torch.from_numpy(new).to(self.numbers.device)
+        try:
+            self.numbers[rows.to(self.numbers.device)] = torch.from_numpy(new).to(self.numbers.device)
+        except torch.cuda.OutOfMemoryError:  # row by row, which takes no memory on the device
+            for row, numbers in zip(at.tolist(), torch.from_numpy(new), strict=True):
+                self.numbers[row].copy_(numbers)
 
 
 @final

@@ -104,8 +104,20 @@ class TensorColumn(Column):
         return self.values[rows.to(self.values.device)]
 
     def write(self, rows: Tensor, values: Tensor) -> None:
-        """Replace the values of these rows."""
-        self.values[rows.to(self.values.device)] = values.to(self.values.device)
+        """Replace the values of these rows; one by one, which takes no memory, if a GPU has none left."""
+        try:
+            self.values[rows.to(self.values.device)] = values.to(self.values.device)
+        except torch.cuda.OutOfMemoryError:
+            for row, value in zip(rows.tolist(), values, strict=True):
+                self.values[row].copy_(value)
+
+    def copy(self, to: Tensor, source: Tensor) -> None:
+        """Copy the values of some rows to others; one by one if a GPU has no memory left."""
+        try:
+            self.write(to, self.gather(source))
+        except torch.cuda.OutOfMemoryError:
+            for row, other in zip(to.tolist(), source.tolist(), strict=True):
+                self.values[row].copy_(self.values[other])
 
 
 @final

@@ -1,7 +1,7 @@
 """A module's trainable parameters as one flat vector, so that learners do vector arithmetic."""
 
 from collections.abc import Callable
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -111,6 +111,29 @@ class Weights:
 
         return carry
 
+    def remember(self) -> Callable[[], None]:
+        """Remember the module's layers, and where its parameters are; no values are copied.
+
+        Returns:
+            A function that puts the layers back after they were changed, or after `rebuild` has failed.
+        """
+        mine, places = dict(vars(self)), [(p, p.data) for p in self.module.parameters()]
+        layers = [
+            (vars(layer), dict(vars(layer)), [(one, dict(one.items())) for one in _contents(layer)])
+            for layer in self.module.modules()
+        ]
+
+        def undo() -> None:
+            for attributes, were, contents in layers:
+                _put_back(attributes, were)
+                for one, held in contents:
+                    _put_back(one, held)
+            for parameter, piece in places:
+                parameter.data = piece
+            _put_back(vars(self), mine)
+
+        return undo
+
     def gather_gradient(self) -> None:
         """Make every backward pass add to `gradient`, which is set to zero."""
         for parameter, piece in zip(self._parameters, self._pieces(self.gradient), strict=True):
@@ -136,6 +159,17 @@ class Weights:
     def _pieces(self, vector: Tensor) -> list[Tensor]:
         sizes = [p.numel() for p in self._parameters]
         return [piece.view_as(p) for piece, p in zip(vector.split(sizes), self._parameters, strict=True)]
+
+
+def _contents(layer: nn.Module) -> tuple[dict[str, Any], ...]:
+    """Return the parameters, buffers and layers of a layer by name."""
+    return layer._parameters, layer._buffers, layer._modules
+
+
+def _put_back(held: dict[str, Any], before: dict[str, Any]) -> None:
+    """Give a dictionary the entries that it had before."""
+    held.clear()
+    held.update(before)
 
 
 def reptile(theta: Tensor, before: Tensor, rate: float) -> None:

@@ -147,15 +147,17 @@ class TorchEngine(Engine):
         """Learn example by example; an example that cannot be learned is undone."""
         with self.learning() as randomness:
             for i in range(len(plan)):
-                undo = self._remember(objective)
+                undo = nothing  # has been learned of this example
                 try:
+                    undo = self._remember(objective)
                     randomness.seed(self.draws.word(Purpose.MODULE, plan.first + i))
                     self._arrive(plan.incoming + i, table, objective)
                     self._learn(plan, i, table, objective)
+                    healthy = self.healthy()
                 except BaseException as error:
                     undo()
                     return Outcome(i, error)
-                if not self.healthy():
+                if not healthy:
                     undo()
                     return Outcome(i)
         return Outcome(len(plan))
@@ -325,6 +327,10 @@ class FlatGradients(Gradients):
     def descend(self, rates: Tensor) -> None:
         """Take the step theta <- theta - G' rates."""
         self._weights.theta.sub_(rates.to(self._rows) @ self._rows)
+
+
+def nothing() -> None:
+    """Undo nothing."""
 
 
 def all_finite(values: Tensor) -> bool:

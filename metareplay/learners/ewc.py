@@ -77,7 +77,8 @@ class EWC(Learner):
         """Take the penalised steps on each example; when the task changes, consolidate the one that ended."""
         for examples in incoming.by_task():
             table.bring(examples)
-            begins = int(examples["task"][0]) != self._task
+            task = int(examples["task"][0])
+            begins = task != self._task
             since = 0 if begins else self._since
             place = since + np.arange(len(examples), dtype=np.int64)
             slots = np.where(place < self.fisher_examples, place, -1)
@@ -88,7 +89,7 @@ class EWC(Learner):
             except BaseException as error:
                 outcome = Outcome(0, error)
             if outcome.learned:
-                self._penalty, self._task, self._since = penalty, int(examples["task"][0]), since + outcome.learned
+                self._penalty, self._task, self._since = penalty, task, since + outcome.learned
             self.finish(outcome, slots, examples, table)
 
     def _consolidated(self, table: Table) -> QuadraticPenalty:

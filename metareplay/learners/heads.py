@@ -61,11 +61,14 @@ def resize(head: nn.Linear, size: int) -> None:
         size: How many outputs it is to have.
     """
     with torch.inference_mode(False):
+        found = {}
         for name, old in (("weight", head.weight), ("bias", head.bias)):
             if old is not None:
                 new = old.detach().new_zeros((size, *old.shape[1:]))
                 new[: len(old)] = old.detach()[:size]
-                setattr(head, name, nn.Parameter(new, requires_grad=old.requires_grad))
+                found[name] = nn.Parameter(new, requires_grad=old.requires_grad)
+        for name, parameter in found.items():  # only now, since a GPU may have room for one of them
+            setattr(head, name, parameter)
     head.out_features = size
 
 
@@ -106,21 +109,20 @@ def sized_like(learner: TableLearner, saved: Mapping[str, Tensor], here: Mapping
         return
     head = learner.model.get_submodule(name)
     assert isinstance(head, nn.Linear)
-    before = [p.detach().clone() for p in head.parameters()]
+    before, undo = [p.detach().clone() for p in head.parameters()], learner.remember_layers()
     with HeldBack():
-        with learner.reshaping():
-            resize(head, size)
-        restored = False
         try:
+            with learner.reshaping():
+                resize(head, size)
             yield
-            restored = True
-        finally:
-            if not restored or len(before[0]) > size:
+            if len(before[0]) > size:
                 with learner.reshaping(), torch.no_grad():
                     resize(head, len(before[0]))
-                    first = size if restored else 0
                     for parameter, values in zip(head.parameters(), before, strict=True):
-                        parameter[first:] = values[first:]
+                        parameter[size:] = values[size:]
+        except BaseException:
+            undo()
+            raise
 
 
 def _noting(gave: dict[str, Tensor], name: str) -> Callable[[nn.Module, object, object], None]:

@@ -3,7 +3,7 @@
 import hashlib
 import inspect
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -215,29 +215,62 @@ class TableLearner(Predictor):
 
         Memory, counts and draws go on as before. An optimizer's moments, and whatever else has the shape of the
         weights, keep their values for parameters that stay, and start from 0 for new ones. Predictions in other threads
-        wait until the block ends.
+        wait until the block ends. If the learner cannot go on with the new layers, it has the earlier ones again.
         """
         self.check_reshaping()
         with self._layers_lock:
+            undo = self.remember_layers()
             old, moments = self.weights.theta.shape, self.chosen_engine.state()
-            expected, refused = self.table, None
             try:
                 yield self.model
             finally:
-                carry = self.weights.rebuild()
                 try:
-                    self._choose()
-                except InputError as error:  # the engine that was asked for cannot learn the new model; torch can
-                    object.__setattr__(self, "engine", "torch")  # a fixed option to everybody else
-                    refused = error
-                    self._choose()
-                if expected is not None:
-                    self.expect(expected.gather(torch.zeros(1, dtype=torch.int64))["x"])
-                state = {name: carry(value) if value.shape == old else value for name, value in moments.items()}
-                self.chosen_engine.restore(state)
-                self.reshape_private(carry)
+                    refused = self._take_over_layers(old, moments)
+                except BaseException:
+                    undo()
+                    raise
                 if refused is not None:
                     raise refused
+
+    def _take_over_layers(self, old: torch.Size, moments: dict[str, Tensor]) -> InputError | None:
+        """Go on with the model's layers as they are now, with an engine for them.
+
+        Args:
+            old: The shape of the weights before.
+            moments: What the earlier engine kept.
+
+        Returns:
+            Why the engine that was asked for cannot learn the new model, so that torch does; None if it can.
+        """
+        carry, refused = self.weights.rebuild(), None
+        try:
+            self._choose()
+        except InputError as error:
+            object.__setattr__(self, "engine", "torch")  # a fixed option to everybody else
+            refused = error
+            self._choose()
+        if self.table is not None:
+            self.expect(self.table.gather(torch.zeros(1, dtype=torch.int64))["x"])
+        state = {name: carry(value) if value.shape == old else value for name, value in moments.items()}
+        self.chosen_engine.restore(state)
+        self.reshape_private(carry)
+        return refused
+
+    @final
+    def remember_layers(self) -> Callable[[], None]:
+        """Remember the model's layers, the engine, and which objects this learner has; no values are copied.
+
+        Returns:
+            A function that puts them back, after layers were changed.
+        """
+        layers, mine = self.weights.remember(), dict(vars(self))
+
+        def undo() -> None:
+            layers()
+            vars(self).clear()
+            vars(self).update(mine)
+
+        return undo
 
     @final
     def settings(self) -> dict[str, object]:

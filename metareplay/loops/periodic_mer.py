@@ -101,18 +101,18 @@ class PeriodicMER:
             check_room("share", float(self.share), size * sum(values[:1].nbytes for values in columns.values()))
         with HeldBack():  # Ctrl-C comes when all of this is done, and `new_rows` says that it is
             replayed = self._memory.sample(size, self._draws) if size else {}
-            self._memory.offer(kind, columns, self._draws)
+            try:  # the rows are counted last, since a GPU may be full
+                mixed = _joined(batch, columns, replayed)
+                self._memory.offer(kind, columns, self._draws)
+            except BaseException:
+                if size:
+                    self._memory.take_back()
+                raise
             self._owed = owed
             self.new_rows += count
             self.replayed_rows += size
             self._parts = count, size
-        if not size:
-            return batch
-        mixed = {
-            name: torch.cat([values, replayed[name].to(values.device, non_blocking=True)])
-            for name, values in columns.items()
-        }
-        return batch_like(batch, mixed)
+        return mixed
 
     def step(self) -> bool:
         """Count one optimizer step, and draw the Reptile line if it is due; return whether it was.
@@ -198,6 +198,19 @@ class PeriodicMER:
         self.steps = steps
         self.new_rows, self.replayed_rows = (new_rows, replayed_rows) if is_same else (0, 0)
         self._owed = owed if is_same else Fraction(0)
+
+
+def _joined(batch: Any, columns: Mapping[str, Tensor], replayed: Mapping[str, Tensor]) -> Any:
+    """Return a batch with replayed rows after its own; the batch itself if there are none."""
+    if not replayed:
+        return batch
+    return batch_like(
+        batch,
+        {
+            name: torch.cat([values, replayed[name].to(values.device, non_blocking=True)])
+            for name, values in columns.items()
+        },
+    )
 
 
 def _checked_share(share: float, has_memory: bool) -> Fraction:

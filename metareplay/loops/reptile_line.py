@@ -1,6 +1,6 @@
 """The Reptile line over many steps of any optimizer: theta <- before + rate * (theta - before)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, final
 
 import torch
@@ -56,11 +56,13 @@ class ReptileLine:
         thetas = {name: _local(parameters[name]) for name in self._before if name in parameters}
         for name, theta in thetas.items():
             self._check(name, theta)
+        pairs = [(theta, self._before[name]) for name, theta in thetas.items()] if self.copy_on == "host" else []
+        rooms = _rooms(pairs)  # before anything moves, since a GPU may be full
         for name, theta in thetas.items():
             if self.copy_on == "device":
                 theta.copy_(self._before[name].lerp_(theta, self.rate))
             else:
-                _move_in_pieces(theta, self._before[name], self.rate)
+                _move_in_pieces(theta, self._before[name], self.rate, rooms[theta.device, theta.dtype])
         trained = dict(self._trained())
         if trained.keys() != self._before.keys():  # something was frozen, or is trained from now on
             self.copy()
@@ -144,15 +146,36 @@ def _room_for(theta: Tensor, copy_on: str) -> Tensor:
     return torch.empty_like(theta, device="cpu", pin_memory=theta.is_cuda)
 
 
-def _move_in_pieces(theta: Tensor, before: Tensor, rate: float) -> None:
-    """Draw the line with the copy on the host; the device holds a small piece of the copy at a time."""
-    if theta.is_contiguous() and before.is_contiguous():
-        size = max(LEAST_PIECE, theta.numel() // PARTS)
+def _rooms(parameters: Iterable[tuple[Tensor, Tensor]]) -> dict[tuple[torch.device, torch.dtype], Tensor]:
+    """Make room for the largest piece of the parameters on each device and of each dtype."""
+    sizes: dict[tuple[torch.device, torch.dtype], int] = {}
+    for theta, before in parameters:
+        kind = theta.device, theta.dtype
+        sizes[kind] = max(sizes.get(kind, 0), min(_piece(theta, before), theta.numel()))
+    return {kind: torch.empty(size, device=kind[0], dtype=kind[1]) for kind, size in sizes.items()}
+
+
+def _piece(theta: Tensor, before: Tensor) -> int:
+    """Return how many numbers of a parameter to move at a time."""
+    in_a_row = theta.is_contiguous() and before.is_contiguous()
+    return max(LEAST_PIECE, theta.numel() // PARTS) if in_a_row else theta.numel()
+
+
+def _move_in_pieces(theta: Tensor, before: Tensor, rate: float, room: Tensor) -> None:
+    """Draw the line with the copy on the host; a small piece of it at a time is brought to the device.
+
+    Args:
+        theta: The parameter.
+        before: The copy.
+        rate: How far to go.
+        room: Where to bring a piece.
+    """
+    size, pieces = _piece(theta, before), [(theta, before)]
+    if size < theta.numel():
         pieces = list(zip(theta.view(-1).split(size), before.view(-1).split(size), strict=True))
-    else:
-        pieces = [(theta, before)]
     for now, then in pieces:
-        now.copy_(then.to(now.device, copy=True, non_blocking=True).lerp_(now, rate))
+        piece = room[: now.numel()].view(now.shape)
+        now.copy_(piece.copy_(then, non_blocking=True).lerp_(now, rate))
         then.copy_(now, non_blocking=True)
 
 

@@ -42,6 +42,10 @@ class RowMemory(ABC):
         """Draw rows, uniformly and with replacement."""
 
     @abstractmethod
+    def take_back(self) -> None:
+        """Forget that the latest rows were drawn: the next draw is the same again."""
+
+    @abstractmethod
     def state(self) -> dict[str, Any]:
         """Return what `load` needs in order to go on exactly from here."""
 
@@ -72,6 +76,10 @@ class OnDisk(RowMemory):
     def sample(self, size: int, draws: Draws) -> dict[str, Tensor]:
         """Draw rows, uniformly and with replacement."""
         return columns_of(self._reservoir.sample(size, draws))[1]
+
+    def take_back(self) -> None:
+        """Forget that the latest rows were drawn."""
+        self._reservoir.take_back()
 
     def state(self) -> dict[str, Any]:
         """Return a mark; the reservoir keeps its two newest ones."""
@@ -120,16 +128,22 @@ class InRam(RowMemory):
         last = {slot: row for row, slot in enumerate(slots.tolist()) if slot >= 0}
         to, rows = torch.tensor(list(last), dtype=torch.int64), torch.tensor(list(last.values()), dtype=torch.int64)
         table = self._table(columns)
-        for name, values in columns.items():
-            table.fill(name, to, values[rows.to(values.device)].cpu())
+        new = {name: values[rows.to(values.device)].cpu() for name, values in columns.items()}  # a GPU may be full
+        for name, values in new.items():
+            table.fill(name, to, values)
         memory.keep(slots, tasks)
 
     def sample(self, size: int, draws: Draws) -> dict[str, Tensor]:
         """Draw rows, uniformly and with replacement."""
         assert self._memory.table is not None, "whoever asks has seen that there are rows"
         drawn = draws.integers(Purpose.REPLAY, self._sampled, size, len(self._memory))
+        found = dict(self._memory.table.gather(torch.from_numpy(self._memory.filled[drawn])).items())
         self._sampled += 1
-        return dict(self._memory.table.gather(torch.from_numpy(self._memory.filled[drawn])).items())
+        return found
+
+    def take_back(self) -> None:
+        """Forget that the latest rows were drawn."""
+        self._sampled -= 1
 
     def state(self) -> dict[str, Any]:
         """Return the rows and the counts."""

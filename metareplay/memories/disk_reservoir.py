@@ -162,6 +162,10 @@ class DiskReservoir(Memory):
         rows.prefetch(self._drawn(draws, size))
         return batch_of(self._kind, found)
 
+    def take_back(self) -> None:
+        """Forget that the latest batch was sampled: the next one has the same rows again."""
+        self._sampled -= 1
+
     def flush(self) -> None:
         """Wait until everything offered so far is on the disk and committed; raise DiskError if it cannot be."""
         if self._rows is not None:
@@ -349,8 +353,8 @@ class DiskReservoir(Memory):
         self._check_open()
         if self._rows is None:
             self._rows = DiskRows(self._place, RowForm.of(columns), self.capacity, self._state(), self._lock)
-            if self.table is None:
-                self._make_table(self._rows)
+        if self.table is None:
+            self._make_table(self._rows)
         return self._rows
 
     def _make_table(self, rows: DiskRows) -> None:

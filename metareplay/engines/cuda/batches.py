@@ -87,8 +87,9 @@ class Batches:
         for i in range(len(plan)):
             parts = self.pieces(plan, i)
             capture = self._patience.ends({piece.kind for piece in parts})
-            begun, kept = False, {name: value.clone() for name, value in objective.state().items()}
+            begun, kept = False, dict[str, Tensor]()
             try:
+                kept = {name: value.clone() for name, value in objective.state().items()}
                 self._work("open", self.open, capture)()
                 begun = True  # before, there is nothing to undo
                 if not self._learn(parts, rows, capture):

@@ -1,7 +1,9 @@
 """The graph engine's whole flow without a GPU: in place of a graph, the captured function is run again."""
 
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -25,6 +27,7 @@ from metareplay.engines.cuda.graphs import CudaGraphs, Work
 from metareplay.engines.cuda.pieces import Patience, Piece, pieces, row_rates
 from metareplay.engines.cuda.trial import first_cause
 from metareplay.engines.torch_engine import TorchEngine
+from torture.disturbance import Disturbance, OutOfMemory, OutOfMemoryOnce
 
 
 def with_graphs(learner: mr.Learner, recorder: Any = None) -> mr.Learner:
@@ -251,6 +254,44 @@ def test_out_of_memory_is_explained_and_undone(where: str, monkeypatch: pytest.M
     with pytest.raises(mr.MetareplayError, match="not enough GPU memory"):
         taught(learner)
     assert_same_state(before, state(learner))
+
+
+@pytest.mark.parametrize("kind", [OutOfMemoryOnce, OutOfMemory])
+@pytest.mark.parametrize("begun", [0, 6])
+@pytest.mark.parametrize("name", ["online", "ewc", "gem", "er-adam", "mer"])
+def test_wherever_memory_runs_out_the_learner_is_before_or_after_an_example(
+    name: str, begun: int, kind: type[Disturbance]
+) -> None:
+    """Once, or from there on: what was learned stays, and going on with enough memory ends the same."""
+
+    def learn(learner: mr.Learner, end: int) -> None:
+        given = [part[learner.seen : end] for part in examples()]
+        if learner.seen < end:
+            learner.observe_many(*given)
+
+    def begin() -> mr.Learner:
+        learner = with_graphs(MADE[name](engine="torch"))
+        learn(learner, begun)
+        return learner
+
+    def now(learner: mr.Learner) -> dict[str, Tensor]:
+        """The state; an optimizer's moments that are still 0 do not count."""
+        return {key: value for key, value in state(learner).items() if not key.startswith("engine/") or value.any()}
+
+    end, whole, states = begun + 4, begin(), dict[int, dict[str, Tensor]]()
+    for seen in range(begun, end + 1):
+        learn(whole, seen)
+        states[seen] = now(whole)
+    moments, other = kind(), begin()
+    assert moments.during(partial(learn, other, end)) is None
+    places = moments.drawn(1000, random.Random(0))
+    assert len(places) > 10
+    for number in places[:: len(places) // 6]:
+        learner, at = begin(), kind(number)
+        assert at.during(partial(learn, learner, end)) is None
+        assert_same_state(states[learner.seen], now(learner))
+        learn(learner, end)
+        assert_same_state(states[end], now(learner))
 
 
 def test_a_table_that_does_not_fit_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
