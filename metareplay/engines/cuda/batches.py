@@ -247,7 +247,11 @@ def _moments_in_place(plain: TorchEngine) -> list[Tensor]:
         return []
     if not plain.state():
         plain.weights.gradient.zero_()
-        plain.optimizer.step()  # makes the tensors; a gradient of 0 leaves the weights alone
+        try:
+            plain.optimizer.step()  # makes the tensors; a gradient of 0 leaves the weights alone
+        except BaseException:
+            plain.restore({})  # it may have made some of them
+            raise
         for values in plain.state().values():
             values.zero_()
     return list(plain.state().values())

@@ -294,6 +294,24 @@ def test_wherever_memory_runs_out_the_learner_is_before_or_after_an_example(
         assert_same_state(states[end], now(learner))
 
 
+def test_moments_that_could_only_be_made_in_part_are_made_anew() -> None:
+    xs, ys, tasks = (part[:2] for part in examples())
+
+    def learn(learner: mr.Learner) -> None:
+        learner.observe_many(xs[learner.seen :], ys[learner.seen :], tasks[learner.seen :])
+
+    moments, whole = OutOfMemoryOnce(), with_graphs(EVERY["er-adam"](engine="torch"))
+    assert moments.during(partial(learn, whole)) is None
+    numbers = [found for (file, _), found in moments.times.items() if file == batches_module.__file__]
+    assert numbers, "no operation of this file takes memory any more"
+    for number in sorted({one for found in numbers for one in found[:4]}):
+        learner, at = with_graphs(EVERY["er-adam"](engine="torch")), OutOfMemoryOnce(number)
+        assert at.during(partial(learn, learner)) is None
+        if learner.seen < 2:
+            learn(learner)
+        assert_same_state(state(whole), state(learner))
+
+
 def test_a_table_that_does_not_fit_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
