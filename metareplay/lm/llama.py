@@ -42,7 +42,7 @@ class Size:
 
 SIZES: Final = {
     "mini": Size(width=64, layers=2, heads=4),
-    "10m": Size(width=320, layers=8, heads=5),
+    "11m": Size(width=320, layers=9, heads=5),
     "30m": Size(width=512, layers=10, heads=8),
     "50m": Size(width=640, layers=10, heads=10),
 }

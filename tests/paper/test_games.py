@@ -1,12 +1,14 @@
 """The figures of the paper's second half: which agents, settings and seeds they have."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from metareplay.environments import CATCHER_SPEEDS, CATCHER_SPEEDS_640
 from metareplay.paper.games import ADAM, LEARNERS, RATES, SEARCHED, game_figures
 from metareplay.paper.reproduce import chosen, titles
+from metareplay.rl.arcade.arcade import shape_of
 from metareplay.rl.settings import PUBLISHED
 
 FIGURES = game_figures()
@@ -84,6 +86,11 @@ def test_tasks_alone(name: str) -> None:
     assert [arm.task for arm in figure.arms.values()] == [1, 2, 3, 4, 5, 6]
     assert {arm.total_frames for arm in figure.arms.values()} == {1000 * int(name.split("-")[2].rstrip("k"))}
     assert not figure.curves
+
+
+def test_agents_from_pictures_that_learn_one_task_alone_play_side_by_side_with_the_figure_s() -> None:
+    alone, among_others = FIGURES["alone-catcher-150k"].arms["DQN, task 3 alone"], FIGURES["figure-catcher"].arms["DQN"]
+    assert shape_of(replace(alone, engine="torch").start()) == shape_of(replace(among_others, engine="torch").start())
 
 
 def test_seeds_and_frames_can_be_fewer() -> None:
