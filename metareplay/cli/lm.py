@@ -1,9 +1,10 @@
 """The command `lm`: pre-train a small language model on one language after the other, with and without MER."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Annotated
 
 import torch
@@ -15,10 +16,15 @@ from metareplay.cli.console import aside, draw, print_json, print_table, remark
 from metareplay.cli.run_options import AsJson
 from metareplay.cli.stopping import asked_to_stop
 from metareplay.errors import InputError
-from metareplay.lm import ARMS, SIZES, LmRecord, LmSettings, made_up, read_languages, read_records, train
+from metareplay.lm import ARMS, SIZES, Arm, LmRecord, LmSettings, made_up, read_languages, read_records, train
 from metareplay.lm.report import plot_alignment, plot_losses, table
+from metareplay.lm.training import run_name
+from metareplay.runners.claims import Claim
+from metareplay.runners.worklist import OTHERS
 
 MINI = LmSettings()
+
+Run = tuple[Arm, LmSettings]
 
 
 def lm(
@@ -71,31 +77,60 @@ def lm(
         test_rows=test_rows,
     )
     languages = read_languages(folders, context + 1) if folders else made_up()
-    found = list[LmRecord]()
+    runs = [(arm, replace(settings, seed=seed)) for seed in range(seeds) for arm in wanted]
+    names = [run_name(*(arm, languages, one), alignment=alignment) for arm, one in runs]
     with asked_to_stop() as asked, aside.status("training") as status:
-        for seed in range(seeds):
-            for arm in wanted:
 
-                def report(step: int, total: int, name: str = f"{arm.name}, seed {seed}") -> None:
-                    status.update(f"{name}: step {step} of {total}")
+        def train_one(arm: Arm, settings: LmSettings) -> LmRecord | None:
+            def report(step: int, total: int) -> None:
+                status.update(f"{arm.name}, seed {settings.seed}: step {step} of {total}")
 
-                record = train(
-                    *(arm, languages, replace(settings, seed=seed), out),
-                    device=place,
-                    copy_on=copy_on,
-                    alignment=alignment,
-                    report=report,
-                    stop=asked.is_set,
-                )
-                if record is None:
-                    break
-                found.append(record)
-            if asked.is_set():
-                break
+            return train(
+                *(arm, languages, settings, out),
+                device=place,
+                copy_on=copy_on,
+                alignment=alignment,
+                report=report,
+                stop=asked.is_set,
+            )
+
+        found = _shared(dict(zip(names, runs, strict=True)), out, train_one, asked, status.update)
     if asked.is_set():
         remark("metareplay: stopped; give the same command again to continue")
         raise typer.Exit(130)
-    _show(found, out, as_json)
+    _show([found[name] for name in names], out, as_json)
+
+
+def _shared(
+    runs: Mapping[str, Run],
+    out: Path,
+    train_one: Callable[[Arm, LmSettings], LmRecord | None],
+    asked: Event,
+    say: Callable[[str], None],
+) -> dict[str, LmRecord]:
+    """Do the runs that no other process is doing in this folder, then wait for the others; return all records by name.
+
+    Args:
+        runs: What to train, by name.
+        out: The folder.
+        train_one: Trains one arm, or returns its record if there is one; None if it was stopped.
+        asked: Is set when this process has been asked to stop.
+        say: Is told that other processes are being waited for.
+    """
+    found, left = dict[str, LmRecord](), dict(runs)
+    while left and not asked.is_set():
+        for name, run in runs.items():
+            claim = Claim.take(out, name) if name in left and not asked.is_set() else None
+            if claim is not None:
+                with claim:
+                    record = train_one(*run)
+                if record is not None:
+                    found[name] = record
+                    del left[name]
+        if left:
+            say(f"waiting for other processes, which train {', '.join(left)}")
+            asked.wait(OTHERS)
+    return found
 
 
 def _show(found: Sequence[LmRecord], out: Path, as_json: bool) -> None:

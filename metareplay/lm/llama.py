@@ -119,9 +119,9 @@ class _Block(nn.Module):
     def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         rows, length, width = x.shape
         three = self.queries_keys_values(self.before_attention(x)).view(rows, length, 3, self.heads, -1)
-        queries, keys, values = three.permute(2, 0, 3, 1, 4)
-        queries, keys = _rotated(queries, cosine, sine), _rotated(keys, cosine, sine)
-        found = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        queries_keys, values = three.permute(2, 0, 3, 1, 4).split([2, 1])
+        queries, keys = _rotated(queries_keys, cosine, sine)
+        found = functional.scaled_dot_product_attention(queries, keys, values.squeeze(0), is_causal=True)
         x = x + self.attended(found.transpose(1, 2).reshape(rows, length, width))
         gate, up = self.gate_and_up(self.before_mixing(x)).chunk(2, dim=-1)
         mixed: Tensor = x + self.down(functional.silu(gate) * up)

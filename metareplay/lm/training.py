@@ -133,11 +133,8 @@ def train(
     folder, device = place_of("folder", folder), checked_device(device)
     seconds = real("save_seconds", save_seconds)
     has_alignment = flag("alignment", alignment) and arm.share > 0
-    plain = {**asdict(settings), "arm": asdict(arm), "texts": {one.name: one.fingerprint() for one in languages}}
-    if has_alignment:
-        plain["alignment"] = True
-    key = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
-    place = folder / f"{arm.name}-{settings.seed}-{key}"
+    plain = _plain(arm, languages, settings, has_alignment)
+    place = folder / _name(arm, settings, plain)
     path = folder / f"{place.name}.json"
     if path.exists():
         return LmRecord.load(path)
@@ -158,6 +155,29 @@ def train(
         record.save(path)
     shutil.rmtree(place)
     return record
+
+
+def run_name(arm: Arm, languages: Sequence[Language], settings: LmSettings, *, alignment: bool = False) -> str:
+    """Return what the files of a run are called: all that decides its result decides the name.
+
+    Args:
+        arm: How to train.
+        languages: The languages, in order.
+        settings: All numbers.
+        alignment: Whether gradients of new and replayed rows are compared.
+    """
+    return _name(arm, settings, _plain(arm, languages, settings, alignment and arm.share > 0))
+
+
+def _plain(arm: Arm, languages: Sequence[Language], settings: LmSettings, has_alignment: bool) -> dict[str, Any]:
+    """Return all that decides the result of a run, as it stands in the record."""
+    plain = {**asdict(settings), "arm": asdict(arm), "texts": {one.name: one.fingerprint() for one in languages}}
+    return plain | {"alignment": True} if has_alignment else plain
+
+
+def _name(arm: Arm, settings: LmSettings, plain: dict[str, Any]) -> str:
+    key = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
+    return f"{arm.name}-{settings.seed}-{key}"
 
 
 def checked_device(device: str) -> str:

@@ -2,9 +2,13 @@
 
 import json
 from pathlib import Path
+from threading import Thread
+from time import sleep
 
 import pytest
 from small_runs import Call
+
+from metareplay.runners.claims import Claim
 
 SMALL = ["lm", "--steps", "4", "--rows", "4", "--context", "16", "--test-rows", "2", "--memory", "20"]
 
@@ -38,6 +42,30 @@ def test_records_are_shown_again_without_training(call: Call) -> None:
     assert "different settings: put those to compare into a folder of their own" in call("lm", "--only-records").err
     Path("empty").mkdir()
     assert "there are no records in empty" in call("lm", "--only-records", "--out", "empty").err
+
+
+def test_processes_share_the_runs_of_a_folder(call: Call) -> None:
+    words, out = [*SMALL, "--arms", "sequential,joint"], Path("runs/lm")
+    first = call(*words)
+    paths = sorted(out.glob("*.json"))
+    content = [json.loads(path.read_text())["losses"] for path in paths]
+    for path in paths:
+        path.unlink()
+    other = Claim.take(out, paths[1].stem)  # another process does this run, until the other run has been done
+    assert other is not None
+
+    def leave() -> None:
+        while not paths[0].exists():
+            sleep(0.01)
+        other.give_back()
+
+    thread = Thread(target=leave, daemon=True)
+    thread.start()
+    again = call(*words)
+    thread.join()
+    assert (again.code, again.out.splitlines()[:3]) == (0, first.out.splitlines()[:3])
+    assert [json.loads(path.read_text())["losses"] for path in paths] == content
+    assert not list(out.glob(".*.claim"))
 
 
 def test_a_damaged_record_is_named(call: Call) -> None:
