@@ -21,7 +21,15 @@ from torture.disturbance import AtLine, Disturbance, OutOfMemory, OutOfMemoryOnc
 from torture.fuzz import _wrong
 from torture.loops import NUMBERS, _while_mixing, _while_scoring
 from torture.subjects import AGENTS, SUBJECTS, stream
-from torture.works import Work, _while_loading, _while_observing_many, _while_playing, _while_running, while_observing
+from torture.works import (
+    Work,
+    of_changes,
+    while_loading,
+    while_observing,
+    while_observing_many,
+    while_playing,
+    while_running,
+)
 
 ROOT = Path(__file__).parent.parent
 
@@ -132,16 +140,25 @@ def test_ctrl_c_while_a_learner_is_restored_forgets_no_label(tmp_path: Path) -> 
         assert learner.labels == (whole.labels if learner.seen else ()), number
 
 
+@pytest.mark.parametrize("kind", [OutOfMemoryOnce, OutOfMemory, AtLine])
+def test_a_change_that_is_disturbed_is_made_or_not(kind: type[Disturbance], tmp_path: Path) -> None:
+    for name, begin in of_changes(tmp_path):
+        work, whole = begin(), kind()
+        assert work(whole) is None, name
+        moments = whole.drawn(40, random.Random(0))
+        assert not [wrong for number in moments if (wrong := work(kind(number)))], name
+
+
 @pytest.mark.parametrize("kind", [OutOfMemoryOnce, OutOfMemory])
 @pytest.mark.parametrize(
     ("name", "begin"),
     [
-        ("er, growing, running", lambda folder: _while_running(SUBJECTS["er, growing"], folder / "run.ckpt")),
-        ("er, growing, loading", lambda folder: _while_loading(SUBJECTS["er, growing"], folder / "run.ckpt")),
+        ("er, growing, running", lambda folder: while_running(SUBJECTS["er, growing"], folder / "run.ckpt")),
+        ("er, growing, loading", lambda folder: while_loading(SUBJECTS["er, growing"], folder / "run.ckpt")),
         ("ewc", lambda folder: while_observing(SUBJECTS["ewc, torch"], folder)),
-        ("er, adam", lambda folder: _while_observing_many(SUBJECTS["er, adam"], folder)),
-        ("mer", lambda folder: _while_observing_many(SUBJECTS["mer, torch"], folder)),
-        ("agent", lambda _: _while_playing(AGENTS["dqn, pictures, torch"])),
+        ("er, adam", lambda folder: while_observing_many(SUBJECTS["er, adam"], folder)),
+        ("mer", lambda folder: while_observing_many(SUBJECTS["mer, torch"], folder)),
+        ("agent", lambda _: while_playing(AGENTS["dqn, pictures, torch"])),
         ("mix, in RAM", lambda _: _while_mixing(lambda: mr.Reservoir(7))),
         ("mix, on disk", lambda folder: _while_mixing(lambda: mr.DiskReservoir(folder / str(next(NUMBERS)), 7))),
     ],

@@ -8,7 +8,7 @@ from typing import ClassVar, final
 from torture.disturbance import AtLine, Disturbance, OutOfMemory, OutOfMemoryOnce
 from torture.loops import works
 from torture.trial import Torture, Try
-from torture.works import Work, of_agents, of_learners
+from torture.works import Work, of_agents, of_changes, of_learners
 
 
 class Disturbed(Torture):
@@ -24,25 +24,26 @@ class Disturbed(Torture):
     def tries(self, count: int, rng: random.Random, folder: Path) -> Iterator[Try]:
         """Find the moments at which every learner and method can be disturbed, and take as many as are wanted."""
         pairs = of_learners()[self.part :: self.parts]
-        share = max(1, count // len(pairs))
+        share = max(1, count // max(1, len(pairs)))
         rng.shuffle(pairs)
         for name, make, method in pairs[:count]:
             work = method(make, folder / f"{name}.{method.__name__}")
-            yield from self._disturbed(f"{name}: {method.__name__.strip('_').replace('_', ' ')}", work, share, rng)
+            yield from self._disturbed(f"{name}: {method.__name__.replace('_', ' ')}", work, share, rng)
         share, most = max(1, count // 50), max(1, count // 20)
-        others = [*of_agents(folder), *works(folder)][self.part :: self.parts]
+        others = [*of_changes(folder), *of_agents(folder), *works(folder)][self.part :: self.parts]
         rng.shuffle(others)
         for name, begin in others[:most]:
             yield from self._disturbed(name, begin(), share, rng)
 
     def _disturbed(self, name: str, work: Work, count: int, rng: random.Random) -> Iterator[Try]:
         """Do some work undisturbed, and then again and again, disturbed at one of its moments."""
-        for kind in self.disturbances:
+        kinds = rng.sample(self.disturbances, min(count, len(self.disturbances)))
+        for kind in kinds:
             whole = kind()
             wrong = work(whole)
             if wrong is not None:
                 yield Try(f"{name}, undisturbed", wrong)
-            for number in whole.drawn(max(1, count // len(self.disturbances)), rng):
+            for number in whole.drawn(count // len(kinds), rng):
                 at = kind(number)
                 wrong = work(at)
                 yield Try(f"{name} at {at.where}", wrong)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,20 @@ from metareplay.experiments.following import done
 from torture.disturbance import Disturbance
 from torture.experiments import PLAYERS, RUNS, same_results
 from torture.kills import save_always
-from torture.subjects import AGENTS, SUBJECTS, Agent, Make, differences, examples, play, state, stream
+from torture.subjects import (
+    AGENTS,
+    CLASSES,
+    INPUTS,
+    SUBJECTS,
+    Agent,
+    Make,
+    differences,
+    examples,
+    mlp,
+    play,
+    state,
+    stream,
+)
 
 FROM, TO = 6, 14  # the examples during which something comes; they span two tasks
 
@@ -22,8 +36,26 @@ Work = Callable[[Disturbance], str | None]
 
 def of_learners() -> list[tuple[str, Make, Callable[[Make, Path], Work]]]:
     """Return what is disturbed while learners learn, save, load and run: name, learner and work."""
-    methods = (_while_observing_many, while_observing, _while_saving, _while_loading, _while_running)
+    methods = (while_observing_many, while_observing, while_saving, while_loading, while_running)
     return [(name, make, method) for name, make in SUBJECTS.items() for method in methods]
+
+
+def of_changes(folder: Path) -> Iterator[tuple[str, Callable[[], Work]]]:
+    """Return what is disturbed while something about a learner changes or is asked for, by name.
+
+    Args:
+        folder: Where files are written.
+    """
+    changes: dict[str, Callable[[mr.Learner], object]] = {
+        "an option changes": lambda learner: setattr(learner, "lr", 0.02),
+        "it predicts": lambda learner: learner.predict(examples()[0]),
+        "a layer is frozen": _freeze,
+        "examples are removed": _remove,
+    }
+    learners = {"mer, torch": SUBJECTS["mer, torch"], "er, adam, torch": _with_adam}
+    for (name, make), (what, change) in product(learners.items(), changes.items()):
+        yield f"{name}: while {what}", partial(while_changing, make, change)
+    yield "er, growing: while a larger one loads", partial(while_loading_into_larger, folder / "larger.ckpt")
 
 
 def of_agents(folder: Path) -> Iterator[tuple[str, Callable[[], Work]]]:
@@ -33,14 +65,14 @@ def of_agents(folder: Path) -> Iterator[tuple[str, Callable[[], Work]]]:
         folder: Where files are written.
     """
     for name, make in AGENTS.items():
-        yield f"{name}: while observing", partial(_while_playing, make)
-        yield f"{name}: while saving", partial(_while_saving, make, folder / f"{name}.saved")
-        yield f"{name}: while loading", partial(_while_loading, make, folder / f"{name}.loaded")
+        yield f"{name}: while observing", partial(while_playing, make)
+        yield f"{name}: while saving", partial(while_saving, make, folder / f"{name}.saved")
+        yield f"{name}: while loading", partial(while_loading, make, folder / f"{name}.loaded")
     for name in PLAYERS:
-        yield f"{name}: while training", partial(_while_training, name, folder / f"{name}.trained")
+        yield f"{name}: while training", partial(while_training, name, folder / f"{name}.trained")
 
 
-def _while_training(name: str, path: Path) -> Work:
+def while_training(name: str, path: Path) -> Work:
     """Disturb the training of an agent; from its checkpoint it goes on to the same record."""
     save_always()
     undisturbed = done(RUNS[name].start(), ())
@@ -57,7 +89,8 @@ def _while_training(name: str, path: Path) -> Work:
     return work
 
 
-def _while_playing(make: Agent) -> Work:
+def while_playing(make: Agent) -> Work:
+    """Disturb an agent that plays; it is before or after a transition, and going on ends the same."""
     agent, states = make(), list[dict[str, Any]]()
     for end in range(TO + 1):
         play(agent, end)
@@ -132,7 +165,8 @@ def _go_on(learner: mr.Learner, states: list[dict[str, Any]], end: int) -> str |
     return differences(state(learner), states[end])
 
 
-def _while_observing_many(make: Make, _path: Path) -> Work:
+def while_observing_many(make: Make, _path: Path) -> Work:
+    """Disturb `observe_many`; the learner is before or after an example, and going on ends the same."""
     states = _states(make)
 
     def work(at: Disturbance) -> str | None:
@@ -161,7 +195,74 @@ def while_observing(make: Make, _path: Path) -> Work:
     return work
 
 
-def _while_saving(make: Make | Agent, path: Path) -> Work:
+def _with_adam() -> mr.Learner:
+    return mr.ER(mlp(), memory=mr.Reservoir(9), lr=0.01, k=5, optimizer="adam", seed=7, engine="torch")
+
+
+def _freeze(learner: mr.Learner) -> None:
+    with learner.reshaping() as model:
+        next(model.parameters()).requires_grad_(False)
+
+
+def _remove(learner: mr.Learner) -> None:
+    assert learner.own_memory is not None
+    learner.own_memory.remove(lambda columns: columns["y"] == 1)
+
+
+def while_changing(make: Make, change: Callable[[mr.Learner], object]) -> Work:
+    """Disturb a change of a learner; it is as before or after it, and goes on from there."""
+    ends = []
+    for is_changed in (False, True):
+        learner = _observed(make, FROM)
+        if is_changed:
+            change(learner)
+        now = state(learner)
+        learner.observe_many(*(part[FROM:TO] for part in examples()))
+        ends.append((now, state(learner)))
+
+    def work(at: Disturbance) -> str | None:
+        learner = _observed(make, FROM)
+        wrong = at.during(lambda: change(learner))
+        if wrong is not None:
+            return wrong
+        here = state(learner)
+        learner.observe_many(*(part[FROM:TO] for part in examples()))
+        end = state(learner)
+        if any(differences(here, now) is None and differences(end, later) is None for now, later in ends):
+            return None
+        return f"it is neither as before nor as after: {differences(here, ends[0][0])}"
+
+    return work
+
+
+def while_loading_into_larger(path: Path) -> Work:
+    """Disturb a run that goes on with a head that is larger than the saved one; the learner is as new, or goes on."""
+
+    def make() -> mr.Learner:
+        return mr.ER(larger(), memory=mr.Balanced(9), lr=0.1, k=5, seed=7, classes="grow")
+
+    def larger() -> nn.Module:
+        return mr.networks.mlp(INPUTS, (8, 5), 2 * CLASSES, seed=1)
+
+    mr.run(SUBJECTS["er, growing"](), stream(), checkpoint=path)
+    restored = make()
+    mr.run(restored, stream(), checkpoint=path)
+    before, after = state(make()), state(restored)
+
+    def work(at: Disturbance) -> str | None:
+        learner = make()
+        wrong = at.during(lambda: mr.run(learner, stream(), checkpoint=path))
+        if wrong is not None:
+            return wrong
+        here = state(learner)
+        wrong = differences(here, before)
+        return f"it is neither new nor restored: {wrong}" if wrong and differences(here, after) else None
+
+    return work
+
+
+def while_saving(make: Make | Agent, path: Path) -> Work:
+    """Disturb `save`; the file is the earlier or the new one, and nothing else has changed."""
     earlier, later = _taught(make, FROM), _taught(make, TO)
     states = [state(earlier), state(later)]
 
@@ -182,7 +283,8 @@ def _while_saving(make: Make | Agent, path: Path) -> Work:
     return work
 
 
-def _while_loading(make: Make | Agent, path: Path) -> Work:
+def while_loading(make: Make | Agent, path: Path) -> Work:
+    """Disturb `load`; the model is as it was or as it was saved."""
     _taught(make, TO).save(path)
     before, after = _weights(make().model), _weights(_taught(make, TO).model)
 
@@ -200,7 +302,8 @@ def _weights(model: nn.Module) -> dict[str, bytes]:
     return {name: value.numpy().tobytes() for name, value in model.state_dict().items()}
 
 
-def _while_running(make: Make, path: Path) -> Work:
+def while_running(make: Make, path: Path) -> Work:
+    """Disturb `run`; the learner is before or after an example, and the run that goes on ends the same."""
     states, undisturbed = _states(make), mr.run(make(), stream())
 
     def work(at: Disturbance) -> str | None:

@@ -112,12 +112,12 @@ class Weights:
         return carry
 
     def remember(self) -> Callable[[], None]:
-        """Remember the module's layers, and where its parameters are; no values are copied.
+        """Remember the module's layers, where its parameters are, and which are frozen; no values are copied.
 
         Returns:
             A function that puts the layers back after they were changed, or after `rebuild` has failed.
         """
-        mine, places = dict(vars(self)), [(p, p.data) for p in self.module.parameters()]
+        mine, places = dict(vars(self)), [(p, p.data, p.requires_grad) for p in self.module.parameters()]
         layers = [
             (vars(layer), dict(vars(layer)), [(one, dict(one.items())) for one in _contents(layer)])
             for layer in self.module.modules()
@@ -128,8 +128,8 @@ class Weights:
                 _put_back(attributes, were)
                 for one, held in contents:
                     _put_back(one, held)
-            for parameter, piece in places:
-                parameter.data = piece
+            for parameter, piece, is_trained in places:
+                parameter.data, parameter.requires_grad = piece, is_trained
             _put_back(vars(self), mine)
 
         return undo

@@ -147,7 +147,7 @@ class TorchEngine(Engine):
         """Learn example by example; an example that cannot be learned is undone."""
         with self.learning() as randomness:
             for i in range(len(plan)):
-                undo = nothing  # has been learned of this example
+                undo = nothing  # until something has changed
                 try:
                     undo = self._remember(objective)
                     randomness.seed(self.draws.word(Purpose.MODULE, plan.first + i))

@@ -107,20 +107,25 @@ def restore(
         also = take(extra, measured) if take is not None else None
     except CheckpointError as error:
         raise CheckpointError(f"{path} does not fit: {error}") from error
+    except torch.cuda.OutOfMemoryError:
+        raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"{path} is damaged ({one_line(error)}): start again (--fresh)") from error
-    fill_any_size(learner, path, about, tensors, also)
+    fill(learner, path, about, tensors, also)
     return extra, measured
 
 
-def fill_any_size(
+def fill(
     learner: TableLearner,
     path: Path,
     about: dict[str, Any],
     tensors: dict[str, Tensor],
     also: Callable[[], None] | None = None,
 ) -> None:
-    """Do what `fill` does, even if the head had grown when it was saved, or is larger now than it was then.
+    """Put weights, memory, counts and everything else into a learner that was made with the saved settings.
+
+    Its head may be larger or smaller than the saved one. If anything is wrong, or Ctrl-C comes, the learner and its
+    model are left as they were.
 
     Args:
         learner: The learner.
@@ -133,47 +138,26 @@ def fill_any_size(
         labels = learner.read_labels(about.get("labels"))
     except CheckpointError as error:
         raise CheckpointError(f"{path} does not fit: {error}") from error
-    with HeldBack():
-        with sized_like(learner, part(tensors, "model/"), model_state(learner.model)):
-            fill(learner, path, about, tensors, also)
-        learner.restore_labels(labels)
-
-
-def fill(
-    learner: TableLearner,
-    path: Path,
-    about: dict[str, Any],
-    tensors: dict[str, Tensor],
-    also: Callable[[], None] | None = None,
-) -> None:
-    """Put weights, memory, counts and everything else into a learner that was made with the saved settings.
-
-    If anything is wrong, or Ctrl-C comes, the learner and its model are left as they were.
-
-    Args:
-        learner: The learner.
-        path: The checkpoint, for messages.
-        about: The checkpoint's JSON values.
-        tensors: The checkpoint's tensors.
-        also: What else to do when the learner has been filled.
-    """
     names = {name: column for column, name in FILE_NAMES.items()}
     try:
         saved = Unpacked({names.get(name, name): values for name, values in part(tensors, "table/").items()})
     except CheckpointError as error:
         raise CheckpointError(f"{path} is damaged ({error}): use an earlier one") from error
-    check_fits(learner, path, about["seen"], tensors, saved)
     with HeldBack():
         undo = _remember(learner)
         try:
-            _apply(learner, about["seen"], tensors, saved)
-            if also is not None:
-                also()
+            with sized_like(learner, part(tensors, "model/"), model_state(learner.model)):
+                check_fits(learner, path, about["seen"], tensors, saved)
+                _apply(learner, about["seen"], tensors, saved)
+                if also is not None:
+                    also()
         except BaseException as error:
             undo()
-            if isinstance(error, Exception) and not isinstance(error, MetareplayError):
+            known = (MetareplayError, torch.cuda.OutOfMemoryError)
+            if isinstance(error, Exception) and not isinstance(error, known):
                 raise CheckpointError(f"{path} does not fit: {one_line(error)}") from error
             raise
+        learner.restore_labels(labels)
 
 
 def _apply(learner: TableLearner, seen: int, tensors: dict[str, Tensor], saved: Unpacked) -> None:

@@ -66,6 +66,8 @@ def check_fits(learner: TableLearner, path: Path, seen: int, tensors: dict[str, 
             for start in range(0, max(1, held), ROWS):
                 end = min(start + ROWS, held)
                 learner.check_held(Columns({name: table.values(name, start, end) for name in table.names}))
+    except torch.cuda.OutOfMemoryError:
+        raise
     except (InputError, KeyError, IndexError, TypeError, RuntimeError) as error:
         raise CheckpointError(
             f"{path} does not fit: it holds examples that this learner cannot have: {error}"
@@ -152,6 +154,8 @@ def _moments(learner: TableLearner) -> dict[str, Tensor] | None:
         optimizer.step()
         kept = optimizer.state_dict()["state"].get(0, {})
         return {name: torch.as_tensor(value) for name, value in kept.items()}
+    except torch.cuda.OutOfMemoryError:
+        raise
     except Exception:  # an optimizer of the user's own that cannot take such a step
         return None
 

@@ -10,7 +10,7 @@ from metareplay._core.archive import part
 from metareplay._core.checks import instance, path_of, shortened, shown
 from metareplay._core.folder_lock import was_held
 from metareplay.errors import CheckpointError, InputError
-from metareplay.learners.checkpoint import fill_any_size, plain
+from metareplay.learners.checkpoint import fill, plain
 from metareplay.learners.checkpoint_checks import check_model, model_state, read_checkpoint
 from metareplay.learners.heads import other_head
 from metareplay.learners.input_checks import one_line
@@ -58,7 +58,7 @@ def load(path: str | Path, model: nn.Module, kind: type[Any] | None = None, **op
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(parameter.requires_grad and name not in frozen)
         learner = made = _make(path, about, model, kind, options)
-        fill_any_size(made, path, about, tensors)
+        fill(made, path, about, tensors)
     except BaseException:
         for parameter, is_trained in trained.items():
             parameter.requires_grad_(is_trained)

@@ -85,13 +85,15 @@ class Predictor:
         if name in CHANGEABLE:
             value = checked(name, option_types(type(self))[name], value)
         check_change(name, value)
-        before = getattr(self, name)
+        before = dict(vars(self))
         with HeldBack():
             object.__setattr__(self, name, value)
             try:
                 self.follow_change(name)
             except BaseException:
-                object.__setattr__(self, name, before)
+                vars(self).update(before)  # the option, and everything that was made from it
+                if name == "clip" and not is_dataclass(self.objective):
+                    self.objective.clip = self.clip
                 raise
 
     def follow_change(self, name: str) -> None:
@@ -104,11 +106,11 @@ class Predictor:
             self.objective = replace(self.objective, clip=self.clip)
         elif name == "clip":
             self.objective.clip = self.clip
-        if name == "lr" and self._optimizer is not None:
-            for group in self._optimizer.param_groups:
-                group["lr"] = self.lr
         if self.weights.device.type == "cuda" and (name == "clip" or self._optimizer is not None):  # graphs hold it
             self._renew_engine()
+        elif name == "lr" and self._optimizer is not None:
+            for group in self._optimizer.param_groups:
+                group["lr"] = self.lr
 
     def __getstate__(self) -> dict[str, Any]:
         """Return everything but the engine, which a copy makes anew, with the moments that the engine has."""
@@ -408,7 +410,7 @@ class Predictor:
         """Compute outputs in evaluation mode; raise a one-line InputError if the model cannot take the inputs."""
         try:
             outputs = self.chosen_engine.outputs(xs, tasks)
-        except MetareplayError:
+        except (MetareplayError, torch.cuda.OutOfMemoryError):  # a GPU that is full says nothing about the inputs
             raise
         except Exception as error:
             raise InputError(

@@ -121,9 +121,8 @@ def _first_task(observation: Observed) -> GameFigure:
 
 def _single(game: str, observation: Observed, frames: int, seeds: int, tasks: Sequence[int]) -> GameFigure:
     """Return DQN on one task alone, for each task."""
-    every = EVERY[observation]  # as in the figures, so that these agents and those can play side by side
-    if observation == "state":
-        every = max(every, frames // 10)
+    # From pixels as often as in the figures, so that these agents and those can play side by side.
+    every = EVERY["pixels"] if observation == "pixels" else max(EVERY["state"], frames // 10)
     arms = {
         f"DQN, task {task} alone": _arm("DQN", game, observation, task=task, frames=frames, every=every)
         for task in tasks

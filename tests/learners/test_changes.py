@@ -108,6 +108,26 @@ def test_an_optimizer_follows_its_rate_and_keeps_its_moments(tmp_path: Path) -> 
     assert not torch.equal(learner.weights.theta, unchanged.weights.theta)
 
 
+@pytest.mark.parametrize("name", ["lr", "clip"])
+def test_a_change_for_which_a_gpu_has_no_room_is_not_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, unchanged = adam(engine="torch"), adam(engine="torch")
+    learn(learner, 0, 12)
+    learn(unchanged, 0, 12)
+
+    def full(*_: object) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(learner.weights, "device", torch.device("cuda"))  # where a change makes the engine anew
+        patch.setattr("metareplay.learners.predictor.choose_engine", full)
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            setattr(learner, name, NEW[name])
+    assert getattr(learner, name) == getattr(unchanged, name)
+    for one in (learner, unchanged):
+        learn(one, 12, 30)
+    assert_same_state(state(learner), state(unchanged))
+
+
 def test_smaller_batches_do_not_overflow_the_table() -> None:
     learner = mer(s=20, k=2**14)
     learner.observe(torch.rand(INPUTS), 0)

@@ -465,6 +465,22 @@ def test_a_full_disk_leaves_the_earlier_checkpoint(room: int, tmp_path: Path, mo
     assert_same_state(state(mr.load(path, mlp())), before)
 
 
+def test_a_gpu_that_is_full_says_nothing_about_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, model = tmp_path / "run.ckpt", mlp()
+    saved(path)
+    before = [p.detach().clone() for p in model.parameters()]
+
+    def full(*_: object) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    for place in ("learner.Learner.check_held", "checkpoint._apply"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"metareplay.learners.{place}", full)
+            with pytest.raises(torch.cuda.OutOfMemoryError):
+                mr.load(path, model)
+    assert all(torch.equal(p, q) for p, q in zip(before, model.parameters(), strict=True))
+
+
 def test_saving_is_the_same_bytes_again(tmp_path: Path) -> None:
     made = saved(tmp_path / "one.ckpt")
     made.save(tmp_path / "two.ckpt")

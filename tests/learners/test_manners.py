@@ -167,3 +167,28 @@ def test_batch_norm_is_refused_with_a_reason_and_a_remedy() -> None:
     learner.observe(torch.rand(INPUTS), 1)
     assert learner.seen == 1
     assert not model[1].training
+
+
+class Full(nn.Linear):
+    """A layer for which a GPU has no room while `is_full`."""
+
+    is_full = False
+
+    def forward(self, xs: torch.Tensor) -> torch.Tensor:
+        if self.is_full:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return super().forward(xs.float())
+
+
+@pytest.mark.parametrize("x", [torch.rand(4), torch.tensor([2**30 + 1, 2, 3, 4])], ids=["real", "integers"])
+def test_a_gpu_that_is_full_says_nothing_about_what_a_model_takes(x: torch.Tensor) -> None:
+    model = Full(4, 4)
+    learner = mr.ER(model, memory=mr.Reservoir(3), lr=0.1, k=2, engine="torch")
+    model.is_full = True
+    for work in (lambda: learner.predict(x), lambda: learner.observe(x, 1)):
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            work()
+    model.is_full = False
+    learner.observe(x, 1)
+    assert learner.memory.held()["x"].dtype == x.dtype
+    assert learner.predict(x).dim() == 0
