@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Ints
+
+PIECE: Final = 4096  # rows to erase at a time
 
 
 class Column(ABC):
@@ -157,6 +159,7 @@ class Table:
         self._storage = storage
         self._columns: dict[str, Column] = {}
         self._shapes: dict[str, torch.Size] = {}
+        self._dtypes: dict[str, torch.dtype] = {}
         for name, values in like.items():
             self._add(name, values)
 
@@ -261,10 +264,14 @@ class Table:
             rows: Row numbers.
         """
         gone = torch.from_numpy(np.concatenate([rows, np.arange(self.capacity, len(self))]))
+        zeros = {  # of all columns, before anything is erased: memory may run out
+            name: torch.zeros((1, *shape), dtype=self._dtypes[name], device="cpu")
+            for name, shape in self._shapes.items()
+        }
         self.writes[gone.numpy()] += 1
         for name, column in self._columns.items():
-            like = column.gather(gone[:1])
-            column.write(gone, like.new_zeros((1, *self._shapes[name])).expand(len(gone), *self._shapes[name]))
+            for some in gone.split(PIECE):
+                column.write(some, zeros[name].expand(len(some), *self._shapes[name]))
 
     def fill(self, name: str, rows: Tensor, values: Tensor) -> None:
         """Write values into one column, which is added if the table does not have it yet.
@@ -281,4 +288,4 @@ class Table:
 
     def _add(self, name: str, like: Tensor) -> None:
         self._columns[name] = self._storage.column(name, len(self), like)
-        self._shapes[name] = like.shape[1:]
+        self._shapes[name], self._dtypes[name] = like.shape[1:], like.dtype

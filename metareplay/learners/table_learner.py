@@ -267,8 +267,9 @@ class TableLearner(Predictor):
 
         def undo() -> None:
             layers()
-            vars(self).clear()
-            vars(self).update(mine)
+            vars(self).update(mine)  # never without the lock, which other threads look for
+            for name in vars(self).keys() - mine.keys():
+                del vars(self)[name]
 
         return undo
 
@@ -301,7 +302,12 @@ class TableLearner(Predictor):
             return replace(self.chosen_engine.execute(plan, table, self.objective), undo=undo)
         staged, small = self.staging.bring(plan, table)
         outcome = self.chosen_engine.execute(staged, small, self.objective)
-        self.staging.give_back(self.objective.stores, plan, table)
+        if self.objective.stores:
+            try:
+                self.staging.give_back(self.objective.stores, plan, table)
+            except BaseException:
+                undo()
+                raise
         return replace(outcome, undo=undo)
 
     @final

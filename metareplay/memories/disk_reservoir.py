@@ -132,6 +132,7 @@ class DiskReservoir(Memory):
             self.check_offer(columns)
         rows = self._make(columns)
         rows.form.check(columns)
+        columns = {name: values.cpu().contiguous() for name, values in columns.items()}  # takes memory: before all else
         self._kind = kind
         for piece in Columns(columns).pieces(PIECE):
             tasks = np.full(len(piece), -1)
@@ -164,6 +165,8 @@ class DiskReservoir(Memory):
 
     def take_back(self) -> None:
         """Forget that the latest batch was sampled: the next one has the same rows again."""
+        if not self._sampled:
+            raise InputError(f"no batch was sampled from the reservoir in {self.folder} yet: call sample() first")
         self._sampled -= 1
 
     def flush(self) -> None:
@@ -313,18 +316,20 @@ class DiskReservoir(Memory):
 
     def keep(self, slots: Ints, tasks: Ints) -> None:
         """Record that examples were offered and where they went, and hand them to the writer."""
-        first, rows = self.seen, self._open_rows()
+        rows, offered = self._open_rows(), np.unique(tasks, return_counts=True)
+        taken, self._taken = self._taken, None
+        written, values, which = taken if taken is not None else (np.zeros(0, np.int64), {}, None)
+        records = None
+        if len(written):  # the bytes are made before anything is counted, so that a row that is counted is there
+            kept, at = _last(slots)
+            records = rows.form.records(values, self.seen + at[np.searchsorted(kept, written)], which)
         self._count = max(self._count, int(slots.max(initial=-1)) + 1)
         self.seen += len(slots)
-        self.seen_of.update(dict(zip(*(part.tolist() for part in np.unique(tasks, return_counts=True)), strict=True)))
-        written, values, which = self._taken if self._taken is not None else (np.zeros(0, np.int64), {}, None)
-        if len(written):
-            kept, at = _last(slots)
-            records = rows.form.records(values, first + at[np.searchsorted(kept, written)], which)
+        self.seen_of.update(dict(zip(*(part.tolist() for part in offered), strict=True)))
+        if records is not None:
             rows.put(written, records, len(self), self._state())
         else:
             self._commit_counts()
-        self._taken = None
 
     def numbers_of(self, slots: Ints) -> Ints:
         """Return the number in the stream of the row in each of some slots."""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,9 +21,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import metareplay as mr
+from metareplay._core.row_form import RowForm
 from metareplay._core.seal import opened_json, sealed_json
 from metareplay._core.undo_log import UndoLog
 from metareplay.errors import DiskError
+from torture.disturbance import OutOfMemoryOnce
 
 
 def mer(memory: mr.Memory, engine: Any = "torch") -> mr.MER:
@@ -175,6 +178,55 @@ def test_offers_keep_what_a_reservoir_in_ram_keeps(tmp_path: Path) -> None:
         assert held == [expected[slot] for slot in range(50)]
         assert reservoir.numbers().tolist() == held
         assert reservoir.check() == []
+
+
+def test_rows_are_kept_or_not_wherever_memory_runs_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metareplay.memories.disk_reservoir.PIECE", 8)
+    wide, whole = numbered(0, 30).repeat(1, 2), OutOfMemoryOnce()
+    with mr.DiskReservoir(tmp_path / "whole", 20) as reservoir:
+        reservoir.offer(wide[:4, :3])
+        assert whole.during(lambda: reservoir.offer(wide[4:, :3])) is None
+        assert whole.count, "parts of rows are copied"
+    for number in range(whole.count):
+        with mr.DiskReservoir(tmp_path / str(number), 20) as reservoir:
+            reservoir.offer(wide[:4, :3])
+            at = OutOfMemoryOnce(number)
+            assert at.during(partial(reservoir.offer, wide[4:, :3])) is None
+            assert reservoir.seen in (4, 30), at.where
+            assert reservoir.held()["0"][:, 0].tolist() == kept_of(20, reservoir.seen)
+            reservoir.offer(wide[reservoir.seen :, :3])
+            assert reservoir.held()["0"][:, 0].tolist() == kept_of(20, 30)
+            assert reservoir.check() == []
+
+
+def test_a_row_whose_bytes_cannot_be_made_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    with mr.DiskReservoir(tmp_path, 20) as reservoir:
+        reservoir.offer(numbered(0, 8))
+        with monkeypatch.context() as patch:
+            patch.setattr(RowForm, "records", full)
+            with pytest.raises(MemoryError):
+                reservoir.offer(numbered(8, 30))
+        assert (len(reservoir), reservoir.seen, reservoir.seen_of) == (8, 8, {-1: 8})
+        assert reservoir.held()["0"][:, 0].tolist() == kept_of(20, 8)
+        reservoir.offer(numbered(8, 30))
+        assert reservoir.held()["0"][:, 0].tolist() == kept_of(20, 38)
+
+
+def test_only_a_batch_that_was_sampled_can_be_taken_back(tmp_path: Path) -> None:
+    with mr.DiskReservoir(tmp_path, 20) as reservoir:
+        reservoir.offer(numbered(0, 30))
+        with pytest.raises(mr.InputError, match=r"no batch was sampled from the reservoir in .* yet: call sample\(\)"):
+            reservoir.take_back()
+        first = reservoir.sample(5)
+        reservoir.take_back()
+        with pytest.raises(mr.InputError, match="no batch was sampled"):
+            reservoir.take_back()
+        assert torch.equal(reservoir.sample(5), first)
+    with mr.DiskReservoir(tmp_path) as reservoir:
+        assert reservoir.seen == 30
 
 
 def test_marks_bring_back_rows_counts_and_draws(tmp_path: Path) -> None:
