@@ -1,5 +1,6 @@
 """What is disturbed and has states of its own: prequential runs, PeriodicMER, and memories on disk."""
 
+import copy
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
@@ -8,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import metareplay as mr
 from metareplay.experiments import prequential_run
@@ -18,6 +19,7 @@ from torture.subjects import INPUTS, SUBJECTS, differences, examples, stream
 from torture.works import Work
 
 BATCHES, ROWS = 6, 4
+SAVED = 3  # batches; the state after them is loaded again
 NUMBERS = count()
 
 
@@ -29,8 +31,14 @@ def works(folder: Path) -> Iterator[tuple[str, Callable[[], Work]]]:
     """
     for name in ("mer", "er, adam", "gem"):
         yield f"{name}: prequential", partial(_while_scoring, name, folder)
-    yield "PeriodicMER in RAM", partial(_while_mixing, lambda: mr.Reservoir(7))
-    yield "PeriodicMER on disk", partial(_while_mixing, lambda: mr.DiskReservoir(_new(folder), 7))
+    memories: dict[str, Callable[[], mr.Memory]] = {
+        "in RAM": lambda: mr.Reservoir(7),
+        "on disk": lambda: mr.DiskReservoir(_new(folder), 7),
+    }
+    for where, make in memories.items():
+        yield f"PeriodicMER {where}", partial(_while_mixing, make)
+        yield f"PeriodicMER {where}, parts of rows", partial(_while_mixing, make, _parts_of_rows)
+        yield f"PeriodicMER {where}: loading", partial(_while_going_back, make)
     yield "a memory on disk", partial(_while_offering, folder)
 
 
@@ -58,49 +66,103 @@ def _while_scoring(name: str, folder: Path) -> Work:
     return work
 
 
-def _while_mixing(make: Callable[[], mr.Memory]) -> Work:
-    """Disturb `mix` and `step`; `new_rows` and `steps` say what has been done, and going on ends the same."""
+def _rows(number: int) -> Tensor:
+    """Return a batch."""
+    return torch.arange(number * ROWS, (number + 1) * ROWS)[:, None].float()
 
-    def begun() -> tuple[mr.PeriodicMER, nn.Module, mr.Memory]:
-        memory, model = make(), mr.networks.mlp(INPUTS, (5,), 3, seed=1)
-        return mr.PeriodicMER(model, memory=memory, share=0.5, every=2, rate=0.5), model, memory
 
-    def go_on(mer: mr.PeriodicMER, model: nn.Module, seen: list[Tensor]) -> None:
-        for batch in range(BATCHES):
-            if mer.new_rows == batch * ROWS:
-                seen.append(mer.mix(torch.arange(batch * ROWS, (batch + 1) * ROWS)[:, None].float()))
-            if mer.steps == batch:
+def _parts_of_rows(number: int) -> Tensor:
+    """Return a batch that is not contiguous, such as a language model's tokens[:, :-1]."""
+    return (_rows(number) + torch.arange(3))[:, :-1]
+
+
+class _Training:
+    """Train with PeriodicMER; `new_rows` and `steps` say what has been done.
+
+    Args:
+        memory: The memory, which is empty.
+        batch: Returns the batch of a number.
+    """
+
+    def __init__(self, memory: mr.Memory, batch: Callable[[int], Tensor] = _rows) -> None:
+        self.memory, self.batch, self.model = memory, batch, mr.networks.mlp(INPUTS, (5,), 3, seed=1)
+        self.mer = mr.PeriodicMER(self.model, memory=memory, share=0.5, every=2, rate=0.5)
+
+    def go_on(self, end: int = BATCHES) -> list[Tensor]:
+        """Do what is left to do up to a batch; return the mixed batches."""
+        mixed = list[Tensor]()
+        for number in range(end):
+            if self.mer.new_rows == number * ROWS:
+                mixed.append(self.mer.mix(self.batch(number)))
+            if self.mer.steps == number:
                 with torch.no_grad():
-                    for theta in model.parameters():
-                        theta.fill_(batch + 1)
-                mer.step()
+                    for theta in self.model.parameters():
+                        theta.fill_(number + 1)
+                self.mer.step()
+        return mixed
 
-    def state(mer: mr.PeriodicMER, model: nn.Module) -> dict[str, Any]:
-        parts = mer.state_dict()
+    def state(self) -> dict[str, Any]:
+        """Return what `load_state_dict` takes over, and the rows held."""
+        parts = self.mer.state_dict() | {"rows held": dict(self.memory.held().items())}
         parts["memory"] = {name: value for name, value in parts["memory"].items() if name != "mark"}  # a running number
-        return {name: str(value) for name, value in (*parts.items(), *model.state_dict().items())}
+        return {name: str(value) for name, value in parts.items()}
 
-    first, model, memory = begun()
-    go_on(first, model, [])
-    expected, rows = state(first, model), str(dict(memory.held().items()))
-    _closed(memory)
+    def with_weights(self) -> dict[str, Any]:
+        """Return the state and the weights."""
+        return self.state() | {name: str(value) for name, value in self.model.state_dict().items()}
+
+    def close(self) -> None:
+        """Close a memory on disk."""
+        if isinstance(self.memory, mr.DiskReservoir):
+            self.memory.close()
+
+
+def _while_mixing(make: Callable[[], mr.Memory], batch: Callable[[int], Tensor] = _rows) -> Work:
+    """Disturb `mix` and `step`; `new_rows` and `steps` say what has been done, and going on ends the same."""
+    undisturbed = _Training(make(), batch)
+    undisturbed.go_on()
+    expected = undisturbed.with_weights()
+    undisturbed.close()
 
     def work(at: Disturbance) -> str | None:
-        mer, net, held = begun()
-        wrong = at.during(lambda: go_on(mer, net, []))
-        go_on(mer, net, [])
-        wrong = wrong or differences(state(mer, net), expected)
-        if str(dict(held.held().items())) != rows:
-            wrong = "the memory holds other rows"
-        _closed(held)
+        training = _Training(make(), batch)
+        wrong = at.during(training.go_on)
+        training.go_on()
+        wrong = wrong or differences(training.with_weights(), expected)
+        training.close()
         return wrong
 
     return work
 
 
-def _closed(memory: mr.Memory) -> None:
-    if isinstance(memory, mr.DiskReservoir):
-        memory.close()
+def _while_going_back(make: Callable[[], mr.Memory]) -> Work:
+    """Disturb `load_state_dict`; all is as it was or as it was saved, and going on from the state ends the same."""
+    undisturbed = _Training(make())
+    undisturbed.go_on(SAVED)
+    states = [undisturbed.state()]
+    mixed = undisturbed.go_on(SAVED + 1)
+    states.append(undisturbed.state())
+    mixed += undisturbed.go_on()
+    expected = undisturbed.with_weights()
+    undisturbed.close()
+
+    def work(at: Disturbance) -> str | None:
+        training = _Training(make())
+        training.go_on(SAVED)
+        saved = copy.deepcopy(training.mer.state_dict())
+        training.go_on(SAVED + 1)
+        wrong = at.during(lambda: training.mer.load_state_dict(saved))
+        found = training.state()
+        if all(differences(found, one) for one in states):
+            wrong = wrong or "the state is neither as it was nor as it was saved"
+        training.mer.load_state_dict(saved)
+        if str(training.go_on()) != str(mixed):
+            wrong = wrong or "other batches came after it"
+        wrong = wrong or differences(training.with_weights(), expected)
+        training.close()
+        return wrong
+
+    return work
 
 
 def _while_offering(folder: Path) -> Work:

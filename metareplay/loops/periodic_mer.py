@@ -192,12 +192,14 @@ class PeriodicMER:
             raise InputError(f"this is rank {self.rank}, and the state is of rank {rank}: let each rank load its own")
         if is_same and bool(memory) != (self._memory is not None):
             raise InputError(f"the state was saved {'with' if memory else 'without'} a memory: do the same here")
-        self._line.load(before)
-        if is_same and self._memory is not None:
-            self._memory.load(memory)
-        self.steps = steps
-        self.new_rows, self.replayed_rows = (new_rows, replayed_rows) if is_same else (0, 0)
-        self._owed = owed if is_same else Fraction(0)
+        copies = self._line.fitting(before)
+        with HeldBack():  # Ctrl-C comes when all of this is done
+            if is_same and self._memory is not None:
+                self._memory.load(memory)  # if this fails, all is as it was; nothing after it can fail
+            self._line.take(copies)
+            self.steps = steps
+            self.new_rows, self.replayed_rows = (new_rows, replayed_rows) if is_same else (0, 0)
+            self._owed = owed if is_same else Fraction(0)
 
 
 def _joined(batch: Any, columns: Mapping[str, Tensor], replayed: Mapping[str, Tensor]) -> Any:

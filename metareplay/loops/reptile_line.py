@@ -40,12 +40,7 @@ class ReptileLine:
         """Copy the weights as they are now; the next line starts from them."""
         if self.rate == 1:
             return
-        now = dict(self._trained())
-        had = self._before
-        self._before = {name: had[name] if name in had else _room_for(now[name], self.copy_on) for name in now}
-        for name, theta in now.items():
-            self._check(name, theta)
-            self._before[name].copy_(theta, non_blocking=True)
+        self._copy_to(self._copies())
 
     @torch.no_grad()
     def move(self) -> None:
@@ -56,16 +51,17 @@ class ReptileLine:
         thetas = {name: _local(parameters[name]) for name in self._before if name in parameters}
         for name, theta in thetas.items():
             self._check(name, theta)
-        pairs = [(theta, self._before[name]) for name, theta in thetas.items()] if self.copy_on == "host" else []
-        rooms = _rooms(pairs)  # before anything moves, since a GPU may be full
-        for name, theta in thetas.items():
-            if self.copy_on == "device":
-                theta.copy_(self._before[name].lerp_(theta, self.rate))
-            else:
-                _move_in_pieces(theta, self._before[name], self.rate, rooms[theta.device, theta.dtype])
-        trained = dict(self._trained())
-        if trained.keys() != self._before.keys():  # something was frozen, or is trained from now on
-            self.copy()
+        copies = self._copies()  # all room is made before anything moves, since a GPU may be full
+        pairs = [(theta, self._before[name]) for name, theta in thetas.items()]
+        if self.copy_on == "device":
+            for theta, before in pairs:
+                theta.copy_(before.lerp_(theta, self.rate))
+        else:
+            rooms = _rooms_for(pairs)
+            for theta, before in pairs:
+                _move_in_pieces(theta, before, self.rate, rooms[theta.device, theta.dtype])
+        if copies.keys() != self._before.keys():  # something was frozen, or is trained from now on
+            self._copy_to(copies)
 
     def state(self) -> dict[str, Tensor]:
         """Return the copies by name, not cloned; those of sharded parameters as DTensors, for torch's checkpoints."""
@@ -73,15 +69,23 @@ class ReptileLine:
         parameters = dict(self._model.named_parameters())
         return {name: _sharded_like(parameters.get(name), before) for name, before in self._before.items()}
 
-    @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over the copies that `state` returned, also where parameters were sharded in another way.
 
         Args:
             state: The copies by name.
         """
+        self.take(self.fitting(state))
+
+    @torch.no_grad()
+    def fitting(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return those parts of the copies in a state that belong here; raise InputError for a state that does not fit.
+
+        Args:
+            state: The copies by name, as `state` returned them.
+        """
         if self.rate == 1:
-            return
+            return {}
         instance("the copies in this state", state, Mapping, "those that state() returned")
         missing, unknown = self._before.keys() - state.keys(), state.keys() - self._before.keys()
         if missing or unknown:
@@ -101,8 +105,32 @@ class ReptileLine:
                     f"make the model as it was"
                 )
         self._wait()
-        for name, value in found.items():
+        return {name: _formed_like(self._before[name], value) for name, value in found.items()}
+
+    @torch.no_grad()
+    def take(self, copies: Mapping[str, Tensor]) -> None:
+        """Take over copies, which needs no memory.
+
+        Args:
+            copies: What `fitting` returned.
+        """
+        for name, value in copies.items():
             self._before[name].copy_(value)
+
+    def _copies(self) -> dict[str, Tensor]:
+        """Return the copies of what is trained now, with room for those that are new."""
+        found = {}
+        for name, theta in self._trained():
+            if name in self._before:
+                self._check(name, theta)
+            found[name] = self._before[name] if name in self._before else _room_for(theta, self.copy_on)
+        return found
+
+    def _copy_to(self, copies: dict[str, Tensor]) -> None:
+        """Copy the weights to where the next line finds them."""
+        for name, theta in self._trained():
+            copies[name].copy_(theta, non_blocking=True)
+        self._before = copies
 
     def _wait(self) -> None:
         """Wait for copies from a GPU to the host that may still be under way."""
@@ -146,16 +174,16 @@ def _room_for(theta: Tensor, copy_on: str) -> Tensor:
     return torch.empty_like(theta, device="cpu", pin_memory=theta.is_cuda)
 
 
-def _rooms(parameters: Iterable[tuple[Tensor, Tensor]]) -> dict[tuple[torch.device, torch.dtype], Tensor]:
+def _rooms_for(parameters: Iterable[tuple[Tensor, Tensor]]) -> dict[tuple[torch.device, torch.dtype], Tensor]:
     """Make room for the largest piece of the parameters on each device and of each dtype."""
     sizes: dict[tuple[torch.device, torch.dtype], int] = {}
     for theta, before in parameters:
         kind = theta.device, theta.dtype
-        sizes[kind] = max(sizes.get(kind, 0), min(_piece(theta, before), theta.numel()))
+        sizes[kind] = max(sizes.get(kind, 0), min(_piece_size(theta, before), theta.numel()))
     return {kind: torch.empty(size, device=kind[0], dtype=kind[1]) for kind, size in sizes.items()}
 
 
-def _piece(theta: Tensor, before: Tensor) -> int:
+def _piece_size(theta: Tensor, before: Tensor) -> int:
     """Return how many numbers of a parameter to move at a time."""
     in_a_row = theta.is_contiguous() and before.is_contiguous()
     return max(LEAST_PIECE, theta.numel() // PARTS) if in_a_row else theta.numel()
@@ -170,13 +198,25 @@ def _move_in_pieces(theta: Tensor, before: Tensor, rate: float, room: Tensor) ->
         rate: How far to go.
         room: Where to bring a piece.
     """
-    size, pieces = _piece(theta, before), [(theta, before)]
+    size, pieces = _piece_size(theta, before), [(theta, before)]
     if size < theta.numel():
         pieces = list(zip(theta.view(-1).split(size), before.view(-1).split(size), strict=True))
     for now, then in pieces:
         piece = room[: now.numel()].view(now.shape)
         now.copy_(piece.copy_(then, non_blocking=True).lerp_(now, rate))
         then.copy_(now, non_blocking=True)
+
+
+def _formed_like(before: Tensor, value: Tensor) -> Tensor:
+    """Return a saved copy so that no room is needed to bring it from another device: in dtype and order as it is here.
+
+    Args:
+        before: The copy that is here.
+        value: The saved one.
+    """
+    if value.device == before.device or (value.dtype, value.stride()) == (before.dtype, before.stride()):
+        return value
+    return torch.empty_like(before, device=value.device).copy_(value)
 
 
 def _sharded_like(parameter: Tensor | None, before: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ class RowMemory(ABC):
 
     @abstractmethod
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go back to a state."""
+        """Go back to a state; if this raises an exception, all is as it was."""
 
 
 @final
@@ -127,10 +127,11 @@ class InRam(RowMemory):
         slots = memory.place(draws, tasks)
         last = {slot: row for row, slot in enumerate(slots.tolist()) if slot >= 0}
         to, rows = torch.tensor(list(last), dtype=torch.int64), torch.tensor(list(last.values()), dtype=torch.int64)
-        table = self._table(columns)
         new = {name: values[rows.to(values.device)].cpu() for name, values in columns.items()}  # a GPU may be full
+        table = self._new_table(new) if memory.table is None else memory.table
         for name, values in new.items():
             table.fill(name, to, values)
+        memory.table = table  # only now, since the table fixes the form of the rows
         memory.keep(slots, tasks)
 
     def sample(self, size: int, draws: Draws) -> dict[str, Tensor]:
@@ -157,27 +158,25 @@ class InRam(RowMemory):
         """Take over rows and counts."""
         if "rows" not in state:
             raise InputError("this state refers to a memory on disk: use the DiskReservoir that it was saved with")
-        filled: Tensor = state["filled"]
+        filled, seen, sampled = state["filled"], state["seen"], state["sampled"]
         if state["settings"] != self._memory.settings():
             raise InputError(
                 f"this state is of a memory with {_listed(state['settings'])}, and the one here has "
                 f"{_listed(self._memory.settings())}: make the memory as it was"
             )
-        self._memory.table = None
+        table = None
         if len(filled):
-            table = self._table(state["rows"])
+            table = self._new_table(state["rows"])
             for name, values in state["rows"].items():
                 table.fill(name, filled, values)
-        self._memory.restore(filled.numpy(), {-1: state["seen"]}, state["seen"], self._memory.table)
-        self._sampled = state["sampled"]
+        self._memory.restore(filled.numpy(), {-1: seen}, seen, table)
+        self._sampled = sampled
 
-    def _table(self, columns: Mapping[str, Tensor]) -> Table:
-        """Return the table; make it when the first rows come."""
-        if self._memory.table is None:
-            like = Columns({name: values[:0].cpu() for name, values in columns.items()})
-            storage = self._memory.storage or TensorStorage(torch.device("cpu"))
-            self._memory.table = Table(self._memory.capacity, 0, like, storage)
-        return self._memory.table
+    def _new_table(self, columns: Mapping[str, Tensor]) -> Table:
+        """Make a table for rows of this form."""
+        like = Columns({name: values[:0].cpu() for name, values in columns.items()})
+        storage = self._memory.storage or TensorStorage(torch.device("cpu"))
+        return Table(self._memory.capacity, 0, like, storage)
 
 
 def _listed(settings: Mapping[str, object]) -> str:

@@ -1,6 +1,7 @@
 """PeriodicMER against literal transcriptions: what is learned, what is replayed, and that resuming is exact."""
 
 import copy
+import random
 from collections import OrderedDict, UserDict
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +18,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import metareplay as mr
 from metareplay.errors import DiskError, InputError
+from metareplay.loops import ReptileLine
+from torture.disturbance import AtLine, Disturbance, OutOfMemory, OutOfMemoryOnce
+from torture.loops import works
 
 
 def train(
@@ -118,6 +122,31 @@ def test_only_what_is_trained_moves() -> None:
         first.weight += 1
     mer.step()
     torch.testing.assert_close(first.weight.detach(), frozen + 1.25)
+
+
+@pytest.mark.parametrize("copy_on", ["device", "host"])
+def test_nothing_moves_if_there_is_no_memory_for_what_was_unfrozen(copy_on: Any) -> None:
+    def unfrozen() -> tuple[mr.PeriodicMER, nn.Module]:
+        model = network()
+        model[2].requires_grad_(False)  # type: ignore[index]
+        mer = mr.PeriodicMER(model, memory=None, every=1, rate=0.5, copy_on=copy_on)
+        model.requires_grad_(True)
+        with torch.no_grad():
+            for theta in model.parameters():
+                theta.add_(1)
+        return mer, model
+
+    whole = OutOfMemoryOnce()
+    whole.during(unfrozen()[0].step)
+    assert whole.count >= 2  # the copies of a weight and of a bias
+    for number in range(whole.count):
+        mer, model = unfrozen()
+        before = weights(model)
+        assert OutOfMemoryOnce(number).during(mer.step) is None
+        assert mer.steps == 0
+        assert all(map(torch.equal, weights(model), before))
+        mer.step()
+        assert list(mer.state_dict()["before"]) == [name for name, _ in model.named_parameters()]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
@@ -354,6 +383,55 @@ def test_a_memory_in_ram_is_what_it_was(tmp_path: Path) -> None:
     memory = mr.Reservoir(5)
     mr.PeriodicMER(nn.Linear(2, 2), memory=memory, share=0.5).load_state_dict(state)
     assert (len(memory), memory.seen) == (5, 9)
+
+
+def test_a_state_that_is_refused_changes_nothing() -> None:
+    mer = mr.PeriodicMER(network(), memory=mr.Reservoir(5), share=0.5, rate=0.5)
+    mer.mix(torch.arange(9))
+    state = copy.deepcopy(mer.state_dict())
+    for copied in state["before"].values():
+        copied += 1
+    memory = mr.Reservoir(9)
+    other = mr.PeriodicMER(network(), memory=memory, share=0.5, rate=0.5)
+    before = copy.deepcopy(other.state_dict())
+    with pytest.raises(InputError, match="this state is of a memory with"):
+        other.load_state_dict(state)
+    assert str(other.state_dict()) == str(before)
+
+
+def test_saved_copies_get_their_form_before_they_come_to_the_device() -> None:
+    """So that bringing them needs no memory there; the device here is "meta"."""
+    here = nn.Conv2d(2, 3, 2, device="meta").to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    line, saved = ReptileLine(here, 0.5), nn.Conv2d(2, 3, 2).double()
+    found = line.fitting(saved.state_dict())
+    assert found["weight"].stride() == here.weight.stride()
+    assert {one.dtype for one in found.values()} == {torch.float32}
+    assert torch.equal(found["weight"].double(), saved.weight.float().double())
+
+
+def test_a_first_batch_that_found_no_memory_fixes_no_form() -> None:
+    whole = OutOfMemoryOnce()
+    whole.during(lambda: mr.PeriodicMER(nn.Linear(2, 2), memory=mr.Reservoir(5)).mix(torch.zeros(3, 4)))
+    moments = 0
+    for number in range(whole.count):
+        mer = mr.PeriodicMER(nn.Linear(2, 2), memory=mr.Reservoir(5), share=0.5)
+        OutOfMemoryOnce(number).during(lambda mer=mer: mer.mix(torch.zeros(3, 4)))  # type: ignore[misc]
+        if not mer.new_rows:
+            moments += 1
+            mer.mix({"x": torch.zeros(3, 7)})
+    assert moments
+
+
+@pytest.mark.parametrize("kind", [OutOfMemoryOnce, OutOfMemory, AtLine])
+@pytest.mark.parametrize("where", ["in RAM", "on disk"])
+@pytest.mark.parametrize("what", [", parts of rows", ": loading"])
+def test_nothing_is_half_done(what: str, where: str, kind: type[Disturbance], tmp_path: Path) -> None:
+    """Where memory runs out or Ctrl-C comes, with batches that are not contiguous and while a state is loaded."""
+    work, whole = dict(works(tmp_path))[f"PeriodicMER {where}{what}"](), kind()
+    assert work(whole) is None
+    moments = whole.drawn(1000, random.Random(0))
+    assert moments or (where, what) == ("on disk", ": loading")  # which takes no memory
+    assert not [wrong for number in moments[:: max(1, len(moments) // 20)] if (wrong := work(kind(number)))]
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")  # torch.compile's own imports
