@@ -90,6 +90,21 @@ class Objective(ABC):
         """
         del state
 
+    @final
+    def remember(self) -> Callable[[], None]:
+        """Remember what `state` returns.
+
+        Returns:
+            A function that restores it.
+        """
+        kept = {name: value.clone() for name, value in self.state().items()}
+
+        def undo() -> None:
+            if kept:
+                self.restore(kept)
+
+        return undo
+
 
 @final
 @dataclass(frozen=True)

@@ -277,12 +277,11 @@ class TorchEngine(Engine):
 
     def _remember(self, objective: Objective) -> Callable[[], None]:
         """Remember what `remember` does, and what the objective keeps."""
-        undo, kept = self.remember(), {name: value.clone() for name, value in objective.state().items()}
+        undo, undo_objective = self.remember(), objective.remember()
 
         def undo_all() -> None:
             undo()
-            if kept:
-                objective.restore(kept)
+            undo_objective()
 
         return undo_all
 

@@ -195,7 +195,7 @@ def _remember(learner: TableLearner) -> Callable[[], None]:
     model = {name: value.clone() for name, value in model_state(learner.model).items()}
     engine, memory = learner.chosen_engine.remember(), learner.own_memory
     counts = memory.remember() if memory is not None else None
-    objective = {name: value.clone() for name, value in learner.objective.state().items()}
+    objective = learner.objective.remember()
     private = {name: value.clone() for name, value in learner.private_state().items()}
     seen, table = learner.seen, learner.table
 
@@ -204,7 +204,7 @@ def _remember(learner: TableLearner) -> Callable[[], None]:
         for name, value in model.items():
             here[name].detach().copy_(value)
         engine()
-        learner.objective.restore(objective)
+        objective()
         learner.restore_private(private)
         learner.seen, learner.table = seen, table
         if counts is not None:

@@ -297,7 +297,12 @@ class TableLearner(Predictor):
         """
         if table.in_memory:
             return self.chosen_engine.execute(plan, table, self.objective)
-        undo = self.chosen_engine.remember()
+        undo_weights, undo_objective = self.chosen_engine.remember(), self.objective.remember()
+
+        def undo() -> None:
+            undo_weights()
+            undo_objective()
+
         if not table.in_rows:
             return replace(self.chosen_engine.execute(plan, table, self.objective), undo=undo)
         staged, small = self.staging.bring(plan, table)

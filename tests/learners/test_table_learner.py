@@ -2,17 +2,22 @@
 
 import random
 import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, final
 
 import pytest
 import torch
 from der_plus_plus import DERPlusPlus
 from every_learner import assert_same_state, examples, mlp, state
+from torch import Tensor, nn
+from torch.nn import functional
 
 import metareplay as mr
+from metareplay._core.table import Table
+from metareplay.learners.replay import one_batch_each
 from torture.disturbance import Disturbance, OutOfMemory, OutOfMemoryOnce
 
 
@@ -47,6 +52,54 @@ def test_without_memory_a_learner_with_rows_on_disk_has_the_weights_of_what_it_h
         if learner.seen < 14:
             learn(learner, learner.seen, 14)
         assert_same_state(state(learner), states[14])
+
+
+@final
+class Counting(mr.Objective):
+    """The cross-entropy, and how often it was computed, which is part of a learner's state."""
+
+    def __init__(self) -> None:
+        self.count = torch.zeros(())
+
+    def loss(self, model: nn.Module, examples: mr.Columns) -> Tensor:
+        self.count += 1
+        return functional.cross_entropy(model(examples["x"]), examples["y"])
+
+    def state(self) -> dict[str, Tensor]:
+        return {"count": self.count}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self.count = state["count"].clone()
+
+
+@final
+@dataclass(eq=False, repr=False, kw_only=True)
+class Counted(mr.ReplayLearner):
+    """Replay with that objective."""
+
+    def make_objective(self) -> Counting:
+        return Counting()
+
+    def plan(self, memory: mr.Sampler) -> mr.Plan:
+        return one_batch_each(memory, self.k, self.lr)
+
+
+def test_examples_that_cannot_be_stored_leave_no_trace_in_an_objective(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = learner_of(Counted, tmp_path)
+    learn(learner, 0, 6)
+    before, count = state(learner), int(learner.objective.state()["count"])
+
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "keep", full)
+        with pytest.raises(mr.InputError, match="could not be stored and was undone: no space left"):
+            learn(learner, 6, 8)
+    assert_same_state(state(learner), before)
+    assert learner.objective.state()["count"] == count > 0
 
 
 def test_layers_are_put_back_without_a_moment_in_which_the_lock_is_missing() -> None:
