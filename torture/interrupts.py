@@ -45,7 +45,10 @@ class Disturbed(Torture):
                 yield Try(f"{name}, undisturbed", wrong)
             for number in whole.drawn(count // len(kinds), rng):
                 at = kind(number)
-                wrong = work(at)
+                try:
+                    wrong = work(at)
+                except Exception as error:  # it cannot go on
+                    wrong = f"{type(error).__name__}: {error}"
                 yield Try(f"{name} at {at.where}", wrong)
 
 

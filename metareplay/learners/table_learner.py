@@ -219,18 +219,21 @@ class TableLearner(Predictor):
         """
         self.check_reshaping()
         with self._layers_lock:
-            undo = self.remember_layers()
+            undo, taken = self.remember_layers(), False
             old, moments = self.weights.theta.shape, self.chosen_engine.state()
             try:
-                yield self.model
-            finally:
                 try:
-                    refused = self._take_over_layers(old, moments)
-                except BaseException:
+                    yield self.model
+                finally:
+                    with HeldBack():
+                        refused = self._take_over_layers(old, moments)
+                        taken = True
+                    if refused is not None:
+                        raise refused
+            except BaseException:  # of the block too, after which the layers have been taken over
+                if not taken:
                     undo()
-                    raise
-                if refused is not None:
-                    raise refused
+                raise
 
     def _take_over_layers(self, old: torch.Size, moments: dict[str, Tensor]) -> InputError | None:
         """Go on with the model's layers as they are now, with an engine for them.
