@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from metareplay._core.batches import batch_of, columns_of
+from metareplay._core.checks import whole
 from metareplay._core.columns import Columns
 from metareplay._core.draws import Draws, Purpose
 from metareplay._core.row_form import RowForm
@@ -158,16 +159,26 @@ class InRam(RowMemory):
         """Take over rows and counts."""
         if "rows" not in state:
             raise InputError("this state refers to a memory on disk: use the DiskReservoir that it was saved with")
-        filled, seen, sampled = state["filled"], state["seen"], state["sampled"]
-        if state["settings"] != self._memory.settings():
+        no_state = InputError("this is no state of a memory in RAM: give what state_dict() returned")
+        try:
+            settings, rows, filled = dict(state["settings"]), dict(state["rows"]), state["filled"]
+            seen, sampled, slots = whole("seen", state["seen"]), whole("sampled", state["sampled"]), filled.tolist()
+            lengths = {len(values) for values in rows.values()}
+        except Exception as error:  # mappings and tensors raise almost anything
+            raise no_state from error
+        if settings != self._memory.settings():
             raise InputError(
-                f"this state is of a memory with {_listed(state['settings'])}, and the one here has "
+                f"this state is of a memory with {_listed(settings)}, and the one here has "
                 f"{_listed(self._memory.settings())}: make the memory as it was"
             )
+        right = filled.dtype == torch.int64 and all(0 <= slot < self._memory.capacity for slot in slots)
+        right = right and len(set(slots)) == len(slots) <= seen and sampled >= 0
+        if not right or (slots and lengths != {len(slots)}):
+            raise no_state
         table = None
-        if len(filled):
-            table = self._new_table(state["rows"])
-            for name, values in state["rows"].items():
+        if slots:
+            table = self._new_table(rows)
+            for name, values in rows.items():
                 table.fill(name, filled, values)
         self._memory.restore(filled.numpy(), {-1: seen}, seen, table)
         self._sampled = sampled

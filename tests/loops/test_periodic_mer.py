@@ -399,6 +399,32 @@ def test_a_state_that_is_refused_changes_nothing() -> None:
     assert str(other.state_dict()) == str(before)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"filled": torch.tensor([0, 1, 1, 3, 4])},
+        {"filled": torch.tensor([0, 1, 2, 3, 5])},
+        {"filled": torch.arange(4)},
+        {"filled": torch.arange(5.0)},
+        {"filled": None},
+        {"rows": {}},
+        {"rows": None},
+        {"seen": 4},
+        {"sampled": -1},
+        {"settings": None},
+    ],
+    ids=str,
+)
+def test_a_memory_s_state_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    mer = mr.PeriodicMER(network(), memory=mr.Reservoir(5), share=0.5, rate=0.5)
+    mer.mix(torch.arange(9))
+    before = copy.deepcopy(mer.state_dict())
+    state = before | {"memory": before["memory"] | wrong}
+    with pytest.raises(InputError, match=r"no state of a memory in RAM: give what state_dict\(\) returned"):
+        mer.load_state_dict(state)
+    assert str(mer.state_dict()) == str(before)
+
+
 def test_saved_copies_get_their_form_before_they_come_to_the_device() -> None:
     """So that bringing them needs no memory there; the device here is "meta"."""
     here = nn.Conv2d(2, 3, 2, device="meta").to(memory_format=torch.channels_last)  # type: ignore[call-overload]
