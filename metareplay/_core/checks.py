@@ -88,6 +88,14 @@ def text(name: str, value: object) -> str:
     return value
 
 
+def line(name: str, value: object) -> str:
+    """Return a text of one line, such as a name that appears in messages; otherwise raise InputError."""
+    found = text(name, value)
+    if "".join(found.splitlines()) != found:
+        raise InputError(f"{name}={shown(value)}: use a text of one line")
+    return found
+
+
 def mapping(name: str, value: object) -> dict[str, Any]:
     """Return a dictionary whose keys are texts, such as options by name; otherwise raise InputError."""
     if not isinstance(value, Mapping) or not all(isinstance(one, str) for one in value):

@@ -92,6 +92,14 @@ def read_file(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, unless it is there; raise DiskError if that cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DiskError(f"cannot write to {path}: {error.strerror or error}; choose another folder") from error
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
     with write_atomically(path) as file:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, final
 
-from metareplay._core.files import exists
+from metareplay._core.files import exists, make_folder
 from metareplay.errors import DiskError, InputError
 
 try:
@@ -59,8 +59,8 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         self._file: int | None = None
+        make_folder(folder)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             self._file = os.open(folder / NAME, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise DiskError(f"cannot write to {folder}: {error.strerror or error}; choose another folder") from error

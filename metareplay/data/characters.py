@@ -10,7 +10,7 @@ from typing import Any, Literal, final, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from metareplay._core.checks import choice, described, shown, text
+from metareplay._core.checks import choice, described, line, shown
 from metareplay.data.dataset_files import Bytes
 from metareplay.errors import DataError, InputError
 
@@ -50,7 +50,7 @@ class Characters:
 
     def __post_init__(self) -> None:
         """Refuse arrays that do not fit together."""
-        text("name", self.name)
+        line("name", self.name)
         bits, alphabet = self.drawings, self.alphabet
         if not isinstance(bits, np.ndarray) or bits.dtype != np.uint8 or bits.ndim != 3 or bits.shape[2] != PACKED:
             raise DataError(f"{self.name}: drawings is {_form(bits)}; give uint8 of shape (characters, n, {PACKED})")
@@ -89,7 +89,7 @@ class Characters:
             alphabet_names: The name of each alphabet.
             character_names: The name of each character.
         """
-        text("name", name)
+        line("name", name)
         if not isinstance(pixels, np.ndarray) or pixels.ndim != 4 or pixels.shape[2:] != (SIDE, SIDE):
             raise DataError(
                 f"{name}: pixels is {_form(pixels)}; give an array of shape (characters, n, {SIDE}, {SIDE})"

@@ -7,7 +7,7 @@ from threading import Lock
 
 import numpy as np
 
-from metareplay._core.checks import instance
+from metareplay._core.checks import instance, line
 from metareplay.data.dataset_files import Bytes, complete, disk, file_path, folders, verified
 from metareplay.data.download import fetch
 from metareplay.data.sources import FASHION_MNIST, MNIST, Source
@@ -38,7 +38,7 @@ class Images:
 
     def __post_init__(self) -> None:
         """Refuse arrays that do not fit together."""
-        instance("name", self.name, str, "a text")
+        line("name", self.name)
         for part, xs, ys in [
             ("train", self.train_xs, self.train_ys),
             ("test", self.test_xs, self.test_ys),

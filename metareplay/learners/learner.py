@@ -60,7 +60,7 @@ class Learner(TableLearner):
 
     def __post_init__(self) -> None:
         labels = make_labels(self.classes)
-        if labels is not None and self.regression:
+        if labels is not None and flag("regression", self.regression):
             raise InputError("classes: regression has no labels; leave classes out, or regression=True")
         if labels is not None and isinstance(self.model, TaskModule):
             raise InputError("classes: this model has classes of its own for each task, numbered from 0; leave it out")

@@ -16,11 +16,11 @@ from metareplay._core.checks import (
     check_count,
     check_room,
     instance,
+    line,
     memory_of_this_machine,
     place_of,
     several,
     shown,
-    text,
     whole,
 )
 from metareplay._core.draws import Draws
@@ -48,7 +48,7 @@ class Language:
 
     def __post_init__(self) -> None:
         """Refuse what is no text."""
-        text("name", self.name)
+        line("name", self.name)
         for name in ("train", "test"):
             value = instance(name, getattr(self, name), Tensor, "the bytes of a text, as a tensor of uint8")
             if value.dtype != torch.uint8 or value.dim() != 1:

@@ -27,6 +27,7 @@ from metareplay._core.checks import (
     shown,
 )
 from metareplay._core.fields import check_fields
+from metareplay._core.files import make_folder
 from metareplay._core.state_file import read_state, write_state
 from metareplay.errors import CheckpointError, InputError
 from metareplay.experiments.record import now, versions
@@ -212,7 +213,7 @@ class _Training:
         self.arm, self.languages, self.settings, self.place, self.device = arm, languages, settings, place, device
         if not (place / "checkpoint.pt").exists():
             shutil.rmtree(place, ignore_errors=True)  # rows that a killed process offered before its first checkpoint
-        place.mkdir(parents=True, exist_ok=True)
+        make_folder(place)
         self.model = Llama(settings.size, settings.context, settings.seed).to(device)
         options: Any = {"lr": settings.lr, "betas": (0.9, 0.95), "weight_decay": 0.1, "fused": True}
         self.optimizer = torch.optim.AdamW(self.model.parameters(), **options)

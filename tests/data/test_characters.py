@@ -53,8 +53,8 @@ def test_pixels_of_another_shape_are_refused(pixels: Any) -> None:
         Characters.from_pixels("mine", pixels, [0, 0, 1], ("Greek", "Latin"), ("alpha", "beta", "a"))
 
 
-@pytest.mark.parametrize("name", [3, None, b"mine"])
-def test_names_that_are_no_text_are_refused(name: Any) -> None:
+@pytest.mark.parametrize("name", [3, None, b"mine", "a\nb", "a\n"])
+def test_names_that_are_no_text_of_one_line_are_refused(name: Any) -> None:
     pixels = np.zeros((3, 2, 105, 105), bool)
     with pytest.raises(InputError, match="name="):
         Characters.from_pixels(name, pixels, [0, 0, 1], ["Greek", "Latin"], ["alpha", "beta", "a"])

@@ -218,6 +218,7 @@ def test_heads_that_cannot_grow_are_refused() -> None:
         ({"classes": ["a", "a"]}, "name at least one label, and each of them once"),
         ({"classes": []}, "name at least one label"),
         ({"classes": "grow", "regression": True}, "regression has no labels"),
+        ({"classes": range(3), "regression": torch.tensor([[0], [0]])}, "regression=.*use True or False"),
         ({"head": "2"}, "set classes='grow', too"),
     ],
 )

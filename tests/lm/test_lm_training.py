@@ -12,7 +12,7 @@ import torch
 
 from metareplay._core.seal import sealed_json
 from metareplay._core.state_file import read_state, write_state
-from metareplay.errors import CheckpointError, DataError, InputError
+from metareplay.errors import CheckpointError, DataError, DiskError, InputError
 from metareplay.lm import (
     ARMS,
     SIZES,
@@ -147,6 +147,12 @@ def test_sizes_are_what_they_are_called() -> None:
         with torch.device("meta"):
             count = sum(np.prod(one.shape) for one in Llama(SIZES[name], 8, 0).parameters())
         assert least < count < most
+
+
+def test_a_folder_that_cannot_be_made_is_reported_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(DiskError, match=r"cannot write to .*file.*; choose another folder"):
+        trained("sequential", tmp_path / "file")
 
 
 def test_text_is_read_from_folders(tmp_path: Path) -> None:
