@@ -202,7 +202,7 @@ class DiskReservoir(Memory):
         self.check_mark(mark)
         if mark != EMPTY:
             rows = self._open_rows()
-            rows.return_to(mark)
+            rows.return_to(whole("mark", mark))  # a plain number, which is written as JSON
             self._take_state(rows)
 
     def check_mark(self, mark: int) -> None:

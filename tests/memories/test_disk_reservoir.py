@@ -248,6 +248,15 @@ def test_marks_bring_back_rows_counts_and_draws(tmp_path: Path) -> None:
             reservoir.return_to(77)
 
 
+def test_a_mark_may_be_a_whole_number_of_numpy(tmp_path: Path) -> None:
+    with mr.DiskReservoir(tmp_path, 5) as reservoir:
+        reservoir.offer(numbered(0, 9))
+        mark: Any = np.int64(reservoir.mark())
+        reservoir.offer(numbered(9, 20))
+        reservoir.return_to(mark)
+    assert mr.DiskReservoir(tmp_path).seen == 9
+
+
 def test_a_mark_is_never_taken_for_another_one(tmp_path: Path) -> None:
     """A checkpoint of a training that was given up must not be answered with rows of the one that went on instead."""
     with mr.DiskReservoir(tmp_path, 20) as reservoir:
