@@ -48,6 +48,9 @@ def lm(
     alignment: Annotated[
         bool, typer.Option("--alignment", help="Compare gradients of new and replayed rows; draw a picture.")
     ] = False,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Compile the model by torch.compile first; it pays off in long runs.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Where records, checkpoints and pictures are kept.")] = Path("runs/lm"),
     only_records: Annotated[
         bool, typer.Option("--only-records", help="Train nothing: show what is in --out already; no text is needed.")
@@ -90,6 +93,7 @@ def lm(
                 device=place,
                 copy_on=copy_on,
                 alignment=alignment,
+                compiled=compiled,
                 report=report,
                 stop=asked.is_set,
             )

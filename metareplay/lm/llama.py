@@ -91,6 +91,11 @@ class Llama(nn.Module):
             x = block(x, self.cosine[:length], self.sine[:length])
         return functional.linear(self.norm(x), self.embedding.weight)
 
+    def compile_blocks(self) -> None:
+        """Let `torch.compile` compile the blocks when they are next called, once for every shape of their input."""
+        for block in self.blocks:
+            block.compile(dynamic=False)  # they share one compiled function
+
     def loss(self, rows: Tensor) -> Tensor:
         """Return the mean loss, in nats per byte, of predicting each byte of some rows from those before it.
 

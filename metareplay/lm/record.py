@@ -33,6 +33,7 @@ class LmRecord:
         mer_seconds: How much of it was spent in `mix` and `step`; each call counts with the time of the host or of the
             device, whichever was longer.
         device: What it ran on.
+        compiled: Whether the model was compiled by `torch.compile`, at least since training last went on.
         alignment: For each moment, the `dot` product and the `cosine` of the gradients of the new and the replayed rows
             in the last batch before it, at the weights before that batch was learned (`loops.gradient_alignment`);
             None in place of a number if the batch had no replayed rows, and altogether if this was not measured.
@@ -50,6 +51,7 @@ class LmRecord:
     seconds: float
     mer_seconds: float
     device: str
+    compiled: bool = False
     alignment: dict[str, list[float | None]] | None = None
     versions: dict[str, str] = field(default_factory=dict)
     date: str = ""

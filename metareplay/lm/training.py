@@ -99,6 +99,7 @@ def train(
     device: str = "cpu",
     copy_on: Any = "device",
     alignment: bool = False,
+    compiled: bool = False,
     report: Callable[[int, int], object] = lambda _step, _total: None,
     stop: Callable[[], bool] = lambda: False,
     save_seconds: float = 60.0,
@@ -114,6 +115,8 @@ def train(
         copy_on: Where the Reptile line keeps its copy: "device" or "host".
         alignment: Whether to compare the gradients of new and replayed rows whenever losses are measured, in an arm
             that has replayed rows. Training stays the same.
+        compiled: Whether the model is compiled by `torch.compile` first, which takes a while; losses are the same up to
+            rounding. The run keeps its name.
         report: Is told the step and the number of all steps.
         stop: Says whether to stop; training then goes on from there when it is called again.
         save_seconds: How many seconds lie between two checkpoints.
@@ -133,14 +136,14 @@ def train(
         function(name, value)
     folder, device = place_of("folder", folder), checked_device(device)
     seconds = real("save_seconds", save_seconds)
-    has_alignment = flag("alignment", alignment) and arm.share > 0
+    has_alignment, compiled = flag("alignment", alignment) and arm.share > 0, flag("compiled", compiled)
     plain = _plain(arm, languages, settings, has_alignment)
     place = folder / _name(arm, settings, plain)
     path = folder / f"{place.name}.json"
     if path.exists():
         return LmRecord.load(path)
     with ExitStack() as stack:
-        training = _Training(arm, languages, settings, place, device, copy_on, has_alignment, stack)
+        training = _Training(arm, languages, settings, place, device, copy_on, has_alignment, compiled, stack)
         training.resume()
         total, saved = settings.steps * len(languages), time.monotonic()
         while training.step < total:
@@ -208,6 +211,7 @@ class _Training:
         device: str,
         copy_on: Any,
         has_alignment: bool,
+        compiled: bool,
         stack: ExitStack,
     ) -> None:
         self.arm, self.languages, self.settings, self.place, self.device = arm, languages, settings, place, device
@@ -215,6 +219,9 @@ class _Training:
             shutil.rmtree(place, ignore_errors=True)  # rows that a killed process offered before its first checkpoint
         make_folder(place)
         self.model = Llama(settings.size, settings.context, settings.seed).to(device)
+        self.compiled = compiled
+        if compiled:
+            self.model.compile_blocks()
         options: Any = {"lr": settings.lr, "betas": (0.9, 0.95), "weight_decay": 0.1, "fused": True}
         self.optimizer = torch.optim.AdamW(self.model.parameters(), **options)
         memory = DiskReservoir(place / "replay", settings.capacity) if arm.share else None
@@ -331,6 +338,7 @@ class _Training:
             seconds=self.watch.seconds,
             mer_seconds=self.watch.mer_seconds,
             device=torch.cuda.get_device_name() if is_gpu else "cpu",
+            compiled=self.compiled,
             alignment=self.alignment,
             versions=versions(),
             date=now(),
