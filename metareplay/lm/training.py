@@ -33,7 +33,7 @@ from metareplay.errors import CheckpointError, InputError
 from metareplay.experiments.record import now, versions
 from metareplay.learners.input_checks import one_line
 from metareplay.lm.arms import Arm
-from metareplay.lm.llama import SIZES, Llama, Size
+from metareplay.lm.llama import SIZES, Llama, Size, compiles
 from metareplay.lm.record import LmRecord
 from metareplay.lm.stopwatch import Watch
 from metareplay.lm.text import Language
@@ -147,7 +147,8 @@ def train(
         training.resume()
         total, saved = settings.steps * len(languages), time.monotonic()
         while training.step < total:
-            training.take_step()
+            with compiles() if compiled else nullcontext():
+                training.take_step()
             report(training.step, total)
             is_over = stop()
             if is_over or time.monotonic() - saved > seconds:

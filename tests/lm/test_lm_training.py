@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,32 @@ def test_a_training_that_was_stopped_goes_on_exactly(name: str, tmp_path: Path) 
     assert broken.ends == [1, 3]
     assert [path.suffix for path in (tmp_path / "b").iterdir()] == [".json"]  # checkpoint and rows are gone
     assert trained(name, tmp_path / "b") == broken  # it is not trained again
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore")  # torch.compile gives several of its own
+def test_a_compiled_model_has_the_same_losses_up_to_rounding(tmp_path: Path) -> None:
+    plain = trained("reptile", tmp_path / "a")
+    compiled = train(ARMS["reptile"], made_up(2, 2000), TINY, tmp_path / "b", compiled=True)
+    assert compiled is not None
+    assert (plain.compiled, compiled.compiled) == (False, True)
+    np.testing.assert_allclose(compiled.losses, plain.losses, rtol=1e-4)
+    assert trained("reptile", tmp_path / "b") == compiled  # the run has the same name
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.compile gives several of its own
+def test_without_a_compiler_one_line_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import config
+
+    torch.compiler.reset()
+    monkeypatch.setattr(config.cpp, "cxx", ("/no/such/compiler",))
+    monkeypatch.setattr(config, "force_disable_caches", True)
+    with pytest.raises(
+        InputError, match=r"torch.compile does not work here .*: leave out compiled=True, or --comp"
+    ) as caught:
+        train(ARMS["reptile"], made_up(2, 2000), TINY, tmp_path, compiled=True)
+    assert "\n" not in str(caught.value)
+    assert trained("reptile", tmp_path).steps[-1] == 16
 
 
 def test_comparing_gradients_changes_nothing_else(tmp_path: Path) -> None:
