@@ -49,7 +49,10 @@ def lm(
         bool, typer.Option("--alignment", help="Compare gradients of new and replayed rows; draw a picture.")
     ] = False,
     compiled: Annotated[
-        bool, typer.Option("--compile", help="Compile the model by torch.compile first; it pays off in long runs.")
+        bool,
+        typer.Option(
+            "--compile", help="Compile the model with torch.compile, which needs a C++ compiler; for long runs."
+        ),
     ] = False,
     out: Annotated[Path, typer.Option(help="Where records, checkpoints and pictures are kept.")] = Path("runs/lm"),
     only_records: Annotated[

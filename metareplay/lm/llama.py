@@ -1,7 +1,5 @@
 """A small model like Llama: RMSNorm, rotary positions, causal attention, SwiGLU, and bytes for tokens."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -12,7 +10,6 @@ from torch.nn import functional
 from metareplay._core.checks import check_count, check_room, instance, shown, whole
 from metareplay._core.fields import check_fields
 from metareplay.errors import InputError
-from metareplay.learners.input_checks import one_line
 from metareplay.networks.initial import checked_seed
 
 BYTES: Final = 256  # the vocabulary
@@ -95,9 +92,9 @@ class Llama(nn.Module):
         return functional.linear(self.norm(x), self.embedding.weight)
 
     def compile_blocks(self) -> None:
-        """Let `torch.compile` compile the blocks when they are next called, once for every shape of their input."""
+        """Let `torch.compile` compile the blocks when they are next called, once for each shape of their input."""
         for block in self.blocks:
-            block.compile(dynamic=False)  # they share one compiled function
+            block.compile(dynamic=False)  # since torch 2.5 they share what is compiled
 
     def loss(self, rows: Tensor) -> Tensor:
         """Return the mean loss, in nats per byte, of predicting each byte of some rows from those before it.
@@ -108,19 +105,6 @@ class Llama(nn.Module):
         tokens = rows.long()
         logits = self(tokens[:, :-1])
         return functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
-
-
-@contextmanager
-def compiles() -> Iterator[None]:
-    """Say in one line that `torch.compile` does not work here, if that is what goes wrong inside."""
-    from torch._dynamo.exc import TorchDynamoException  # which takes seconds to import
-
-    try:
-        yield
-    except TorchDynamoException as error:
-        raise InputError(
-            f"torch.compile does not work here ({one_line(error)}): leave out compiled=True, or --compile"
-        ) from error
 
 
 @final

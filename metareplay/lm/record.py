@@ -29,16 +29,16 @@ class LmRecord:
         losses: The loss on each language at these moments, in nats per byte; one row per moment.
         ends: Which of the moments are the ends of the languages.
         parameters: How many parameters the model has.
-        seconds: How long training took, without measuring.
+        seconds: How long training took, without measuring, but with compiling.
         mer_seconds: How much of it was spent in `mix` and `step`; each call counts with the time of the host or of the
             device, whichever was longer.
         device: What it ran on.
-        compiled: Whether the model was compiled by `torch.compile`, at least since training last went on.
         alignment: For each moment, the `dot` product and the `cosine` of the gradients of the new and the replayed rows
             in the last batch before it, at the weights before that batch was learned (`loops.gradient_alignment`);
             None in place of a number if the batch had no replayed rows, and altogether if this was not measured.
         versions: The versions of everything that the training depends on.
         date: When it ended.
+        compiled: Whether the model was compiled with `torch.compile`, at least since training was last resumed.
     """
 
     arm: str
@@ -51,10 +51,10 @@ class LmRecord:
     seconds: float
     mer_seconds: float
     device: str
-    compiled: bool = False
     alignment: dict[str, list[float | None]] | None = None
     versions: dict[str, str] = field(default_factory=dict)
     date: str = ""
+    compiled: bool = False
 
     @property
     def final(self) -> float:

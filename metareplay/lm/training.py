@@ -4,8 +4,8 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
@@ -33,7 +33,7 @@ from metareplay.errors import CheckpointError, InputError
 from metareplay.experiments.record import now, versions
 from metareplay.learners.input_checks import one_line
 from metareplay.lm.arms import Arm
-from metareplay.lm.llama import SIZES, Llama, Size, compiles
+from metareplay.lm.llama import SIZES, Llama, Size
 from metareplay.lm.record import LmRecord
 from metareplay.lm.stopwatch import Watch
 from metareplay.lm.text import Language
@@ -115,8 +115,8 @@ def train(
         copy_on: Where the Reptile line keeps its copy: "device" or "host".
         alignment: Whether to compare the gradients of new and replayed rows whenever losses are measured, in an arm
             that has replayed rows. Training stays the same.
-        compiled: Whether the model is compiled by `torch.compile` first, which takes a while; losses are the same up to
-            rounding. The run keeps its name.
+        compiled: Whether to compile the model with `torch.compile`, which takes seconds to minutes in the first steps.
+            It computes the same up to rounding. The run has the same name either way.
         report: Is told the step and the number of all steps.
         stop: Says whether to stop; training then goes on from there when it is called again.
         save_seconds: How many seconds lie between two checkpoints.
@@ -136,19 +136,19 @@ def train(
         function(name, value)
     folder, device = place_of("folder", folder), checked_device(device)
     seconds = real("save_seconds", save_seconds)
-    has_alignment, compiled = flag("alignment", alignment) and arm.share > 0, flag("compiled", compiled)
+    has_alignment = flag("alignment", alignment) and arm.share > 0
+    is_compiled = flag("compiled", compiled)
     plain = _plain(arm, languages, settings, has_alignment)
     place = folder / _name(arm, settings, plain)
     path = folder / f"{place.name}.json"
     if path.exists():
         return LmRecord.load(path)
     with ExitStack() as stack:
-        training = _Training(arm, languages, settings, place, device, copy_on, has_alignment, compiled, stack)
+        training = _Training(arm, languages, settings, place, device, copy_on, has_alignment, is_compiled, stack)
         training.resume()
         total, saved = settings.steps * len(languages), time.monotonic()
         while training.step < total:
-            with compiles() if compiled else nullcontext():
-                training.take_step()
+            training.take_step()
             report(training.step, total)
             is_over = stop()
             if is_over or time.monotonic() - saved > seconds:
@@ -200,6 +200,22 @@ def checked_device(device: str) -> str:
     return str(device)
 
 
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Turn an error of `torch.compile` inside into one line that says what to do."""
+    from torch._dynamo.exc import TorchDynamoException  # which takes seconds to import
+
+    try:
+        yield
+    except TorchDynamoException as error:
+        cause = getattr(error, "inner_exception", error)
+        said = next((line.strip() for line in str(cause).splitlines() if "error:" in line), one_line(cause))
+        raise InputError(
+            f"compiled=True, or --compile: torch.compile does not work here ({said}); install what it needs, usually a "
+            f"C++ compiler, or train without it"
+        ) from error
+
+
 class _Training:
     """A model, its optimizer, and what was measured so far."""
 
@@ -212,7 +228,7 @@ class _Training:
         device: str,
         copy_on: Any,
         has_alignment: bool,
-        compiled: bool,
+        is_compiled: bool,
         stack: ExitStack,
     ) -> None:
         self.arm, self.languages, self.settings, self.place, self.device = arm, languages, settings, place, device
@@ -220,8 +236,9 @@ class _Training:
             shutil.rmtree(place, ignore_errors=True)  # rows that a killed process offered before its first checkpoint
         make_folder(place)
         self.model = Llama(settings.size, settings.context, settings.seed).to(device)
-        self.compiled = compiled
-        if compiled:
+        self.is_compiled = is_compiled
+        if is_compiled:
+            torch.compiler.reset()  # which compiles a function only so many times
             self.model.compile_blocks()
         options: Any = {"lr": settings.lr, "betas": (0.9, 0.95), "weight_decay": 0.1, "fused": True}
         self.optimizer = torch.optim.AdamW(self.model.parameters(), **options)
@@ -263,7 +280,9 @@ class _Training:
         return of_language == 0 or of_language * measures // steps != (of_language - 1) * measures // steps
 
     def _loss(self, rows: Tensor) -> Tensor:
-        with torch.autocast("cuda", torch.bfloat16) if self.device.startswith("cuda") else nullcontext():
+        compiling = _compiling() if self.is_compiled else nullcontext()
+        rounding = torch.autocast("cuda", torch.bfloat16) if self.device.startswith("cuda") else nullcontext()
+        with compiling, rounding:
             return self.model.loss(rows)
 
     def _compare(self, batch: Tensor, found: dict[str, list[float | None]]) -> None:
@@ -339,7 +358,7 @@ class _Training:
             seconds=self.watch.seconds,
             mer_seconds=self.watch.mer_seconds,
             device=torch.cuda.get_device_name() if is_gpu else "cpu",
-            compiled=self.compiled,
+            compiled=self.is_compiled,
             alignment=self.alignment,
             versions=versions(),
             date=now(),

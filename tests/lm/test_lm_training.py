@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import shutil
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -64,30 +65,46 @@ def test_a_training_that_was_stopped_goes_on_exactly(name: str, tmp_path: Path) 
     assert trained(name, tmp_path / "b") == broken  # it is not trained again
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+HAS_COMPILER = shutil.which("g++") is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
+AS_ONE_LINE = (
+    r"^compiled=True, or --compile: torch.compile does not work here \(.*no/such.*\); install .*or train without it$"
+)
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="torch.compile needs a C++ compiler and Python's headers")
 @pytest.mark.filterwarnings("ignore")  # torch.compile gives several of its own
-def test_a_compiled_model_has_the_same_losses_up_to_rounding(tmp_path: Path) -> None:
-    plain = trained("reptile", tmp_path / "a")
-    compiled = train(ARMS["reptile"], made_up(2, 2000), TINY, tmp_path / "b", compiled=True)
+def test_a_compiled_model_computes_the_same_up_to_rounding(tmp_path: Path) -> None:
+    """Also after a stop."""
+    plain, calls = trained("reptile", tmp_path / "a"), iter([False] * 5 + [True])
+    options: Any = {"folder": tmp_path / "b", "compiled": True}
+    assert train(ARMS["reptile"], made_up(2, 2000), TINY, stop=lambda: next(calls), **options) is None
+    compiled = train(ARMS["reptile"], made_up(2, 2000), TINY, **options)
     assert compiled is not None
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
     assert (plain.compiled, compiled.compiled) == (False, True)
     np.testing.assert_allclose(compiled.losses, plain.losses, rtol=1e-4)
     assert trained("reptile", tmp_path / "b") == compiled  # the run has the same name
 
 
-@pytest.mark.filterwarnings("ignore")  # torch.compile gives several of its own
-def test_without_a_compiler_one_line_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("alignment", [False, True])
+def test_without_a_compiler_one_line_says_what_to_do(
+    alignment: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the first thing to be compiled is a comparison of gradients; what was learned before is not lost."""
     from torch._inductor import config
 
-    torch.compiler.reset()
-    monkeypatch.setattr(config.cpp, "cxx", ("/no/such/compiler",))
-    monkeypatch.setattr(config, "force_disable_caches", True)
-    with pytest.raises(
-        InputError, match=r"torch.compile does not work here .*: leave out compiled=True, or --comp"
-    ) as caught:
-        train(ARMS["reptile"], made_up(2, 2000), TINY, tmp_path, compiled=True)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    languages, calls = made_up(2, 2000), iter([False] * 2 + [True])
+    options: Any = {"folder": tmp_path / "runs", "alignment": alignment}
+    assert train(ARMS["mer-0.5"], languages, TINY, stop=lambda: next(calls), **options) is None  # step 4 is measured
+    no_compiler = config.patch({"cpp.cxx": ("/no/such/compiler",)})
+    with no_compiler, pytest.raises(InputError, match=AS_ONE_LINE) as caught:
+        train(ARMS["mer-0.5"], languages, TINY, compiled=True, **options)
     assert "\n" not in str(caught.value)
-    assert trained("reptile", tmp_path).steps[-1] == 16
+    record = train(ARMS["mer-0.5"], languages, TINY, **options)
+    assert record is not None
+    assert record.losses == trained("mer-0.5", tmp_path / "unbroken").losses
 
 
 def test_comparing_gradients_changes_nothing_else(tmp_path: Path) -> None:
