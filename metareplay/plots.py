@@ -79,11 +79,18 @@ def plot_prequential(records: dict[str, PrequentialRecord], path: Path, title: s
     save_figure(figure, path)
 
 
-def plot_scores(records: dict[str, list[GameRecord]], path: Path, title: str, tasks: Sequence[int] = ()) -> None:
+def plot_scores(
+    records: dict[str, list[GameRecord]],
+    path: Path,
+    title: str,
+    tasks: Sequence[int] = (),
+    colours: Mapping[str, str] | None = None,
+) -> None:
     """Draw the score on each task over the frames played, one panel per game and task, for each agent.
 
     Lines are means over seeds, bands one standard deviation to both sides; vertical lines are changes of the task, and
-    a panel is grey while its own task is played, if that is at the same time in all records.
+    a panel is grey while its own task is played, if that is at the same time in all records. If agents have different
+    numbers of seeds, the legend says so.
 
     Args:
         records: The records of the seeds of each agent, by name, all with the same order of tasks; with several games,
@@ -91,6 +98,7 @@ def plot_scores(records: dict[str, list[GameRecord]], path: Path, title: str, ta
         path: The picture to write; its ending says in which format.
         title: Its title.
         tasks: The tasks to show, counted from 1; all of them if none is named.
+        colours: The colour of each agent, by name; None for those of their learners.
     """
     if not mapping("records", records):
         raise InputError("records is empty: use a dictionary of lists of records, with one agent at least")
@@ -105,7 +113,13 @@ def plot_scores(records: dict[str, list[GameRecord]], path: Path, title: str, ta
         game, _, agent = name.rpartition(": ")
         games.setdefault(game, {})[agent] = of_agent
     learners = {agent: of_agent[0].learner for group in games.values() for agent, of_agent in group.items()}
-    agents, colours = list(learners), learner_colours(learners)
+    agents, colours = (
+        list(learners),
+        dict(learner_colours(learners) if colours is None else mapping("colours", colours)),
+    )
+    if missing := [agent for agent in agents if agent not in colours]:
+        raise InputError(f"colours has none for {shown(missing[0])}: give every agent a colour")
+    seeds = {agent: len(of_agent) for group in games.values() for agent, of_agent in group.items()}
     most = len(next(iter(records.values()))[0].final)
     for one in (tasks := whole_numbers("tasks", tasks)):
         if one > most:
@@ -126,7 +140,9 @@ def plot_scores(records: dict[str, list[GameRecord]], path: Path, title: str, ta
         axes.set_ylabel("score")
     found = [axes.get_legend_handles_labels() for axes in panels[: len(chosen)]]
     handles = {label: handle for lines, labels in found for handle, label in zip(lines, labels, strict=True)}
-    named = {agent: handles[agent] for agent in agents}
+    counts = {agent: f" ({count} seeds)" if count > 1 else " (one seed)" for agent, count in seeds.items()}
+    differ = len(set(counts.values())) > 1
+    named = {agent + (counts[agent] if differ else ""): handles[agent] for agent in agents}
     figure.legend(
         named.values(), named.keys(), frameon=False, loc="outside lower center", ncols=min(len(named), 2 * columns)
     )

@@ -248,6 +248,17 @@ def test_scores_are_drawn_over_frames_with_changes_and_spread(monkeypatch: pytes
     for axes, start in ((first, 0), (second, 0.05)):
         (grey,) = axes.patches
         assert (grey.get_x(), grey.get_width()) == (start, 0.05)  # type: ignore[attr-defined]
+    [legend] = figure.legends
+    assert [one.get_text() for one in legend.get_texts()] == ["one (2 seeds)", "two (one seed)"]
+
+
+def test_agents_have_the_colours_that_were_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given: Any = ({"one": [scored()]}, tmp_path / "a.png", "Games", ())
+    figure = drawn_scores(monkeypatch, *given, {"one": "#123456", "two": "#654321"})
+    assert figure.axes[0].lines[0].get_color() == "#123456"
+    assert [one.get_text() for one in figure.legends[0].get_texts()] == ["one"]
+    with pytest.raises(mr.InputError, match="colours has none for 'one': give every agent a colour"):
+        plot_scores(*given, {"two": "#654321"})
 
 
 def test_tasks_can_be_chosen_and_orders_may_differ(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from metareplay._core.text import spread
 from metareplay.errors import MetareplayError, PicturesMissingError
 from metareplay.experiments import Records
 from metareplay.paper.games import SEARCH, GameFigure, game_figures
-from metareplay.plots import plot_scores
+from metareplay.plots import learner_colours, plot_scores
 from metareplay.rl.game_experiment import GameExperiment
 from metareplay.rl.game_record import GameRecord
 
@@ -200,10 +200,16 @@ def write_games(found: Sequence[GameResults], folder: Path) -> list[str]:
         write_text(folder / f"{one.figure.name}.json", json.dumps(as_document(one), indent=1) + "\n")
         if one.figure.curves:
             try:
-                plot_scores(one.groups, folder / f"{one.figure.name}.png", one.figure.title, one.figure.tasks)
+                path = folder / f"{one.figure.name}.png"
+                plot_scores(one.groups, path, one.figure.title, one.figure.tasks, _colours(one.figure))
             except PicturesMissingError as error:
                 troubles.append(f"{one.figure.name}: no picture ({error})")
     return troubles
+
+
+def _colours(figure: GameFigure) -> dict[str, str]:
+    """Return the colours of a figure's agents, which are the same in every figure, whichever have been run."""
+    return learner_colours({name.rpartition(": ")[2]: arm.learner for name, arm in figure.arms.items()})
 
 
 def game_page(found: Sequence[GameResults]) -> str:

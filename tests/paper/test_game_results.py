@@ -90,6 +90,17 @@ def test_files_are_written_for_what_there_is(tmp_path: Path, monkeypatch: pytest
     assert len(list((tmp_path / "other").iterdir())) == 4
 
 
+def test_an_agent_has_the_same_colour_whichever_others_have_been_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[dict[str, str]] = []
+    monkeypatch.setattr(game_results, "plot_scores", lambda *given: found.append(given[-1]))
+    name, records = next(iter(BOTH.groups.items()))
+    write_games([BOTH, replace(BOTH, groups={name: records})], tmp_path)
+    assert found[0] == found[1]
+    assert set(found[0]) == set(FIGURE.arms)
+
+
 def test_records_are_put_where_they_belong(tmp_path: Path) -> None:
     wanted = WantedGames(["figure-catcher-states", "alone-catcher-25k-states"], 2, 4, "torch")
     assert len(wanted.experiments) == 2 * 6 + 2 * 6
