@@ -253,12 +253,12 @@ def test_scores_are_drawn_over_frames_with_changes_and_spread(monkeypatch: pytes
 
 
 def test_agents_have_the_colours_that_were_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    given: Any = ({"one": [scored()]}, tmp_path / "a.png", "Games", ())
-    figure = drawn_scores(monkeypatch, *given, {"one": "#123456", "two": "#654321"})
+    records, path = {"one": [scored()]}, tmp_path / "a.png"
+    figure = drawn_scores(monkeypatch, records, path, "Games", (), {"one": "#123456", "two": "#654321"})
     assert figure.axes[0].lines[0].get_color() == "#123456"
     assert [one.get_text() for one in figure.legends[0].get_texts()] == ["one"]
     with pytest.raises(mr.InputError, match="colours has none for 'one': give every agent a colour"):
-        plot_scores(*given, {"two": "#654321"})
+        plot_scores(records, path, "Games", colours={"two": "#654321"})
 
 
 def test_tasks_can_be_chosen_and_orders_may_differ(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

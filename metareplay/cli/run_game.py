@@ -47,7 +47,9 @@ def run_game(
     frames: Annotated[int, typer.Option(help="Frames per task.")] = 25_000,
     size: Annotated[
         int | None,
-        typer.Option(help="Pixels on each side of the pictures; default: 64 for catcher, 84 for flappy-bird."),
+        typer.Option(
+            help="Pixels on each side of the pictures; default: 64, for flappy-bird and a screen of 640 pixels 84."
+        ),
     ] = None,
     screen: Annotated[
         int | None,

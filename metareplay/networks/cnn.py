@@ -94,7 +94,8 @@ def _norm(norm: Norm | None) -> list[nn.Module]:
 def nature_cnn(seed: int = 0, *, actions: int = 3, frames: int = 4, size: int = 84) -> nn.Sequential:
     """Make the network of Mnih et al. (2015) for Atari games: three convolutions and a layer of 512 units.
 
-    Inputs are the last frames of a game, of shape (frames, size, size).
+    Inputs are the last frames of a game, of shape (frames, size, size). Sizes of 36, 44, 52 and so on are seen whole.
+    With others, the last rows and columns have no effect: four of each at 64, for instance.
 
     >>> import torch
     >>> nature_cnn(actions=6)(torch.zeros(2, 4, 84, 84)).shape

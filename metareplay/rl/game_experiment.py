@@ -59,6 +59,8 @@ class About:
     options: tuple[str, ...] = ("size", "frames", "rewards")
 
 
+# On a screen of 640 pixels the paddle is at the very bottom. At 64x64 the network does not see the last four rows.
+SIZE_OF_LARGE_SCREEN: Final = 84
 GAMES: Final = {
     "catcher": About(
         "CatcherEnv", "pellet_speed", CATCHER_SPEEDS, 3, 4, 64, ("size", "frames", "rewards", "screen", "rounding")
@@ -202,7 +204,8 @@ class GameExperiment(BaseExperiment[GameRecord]):
     @property
     def environment_options(self) -> dict[str, Any]:
         """The options of the environment, all but the difficulty."""
-        given = {"size": self._about.size} if self.observation == "pixels" else {}
+        size = SIZE_OF_LARGE_SCREEN if self._has_large_screen else self._about.size
+        given = {"size": size} if self.observation == "pixels" else {}
         for name in self.game_options:
             if name not in self._about.options:
                 raise InputError(f"{self.game} has no option {name!r}; it takes {', '.join(self._about.options)}")
@@ -216,8 +219,11 @@ class GameExperiment(BaseExperiment[GameRecord]):
     @property
     def values(self) -> tuple[float, ...]:
         """The difficulty of each of the paper's tasks."""
-        large = self.game == "catcher" and self.game_options.get("screen", 64) == 640
-        return CATCHER_SPEEDS_640 if large else self._about.values
+        return CATCHER_SPEEDS_640 if self._has_large_screen else self._about.values
+
+    @property
+    def _has_large_screen(self) -> bool:
+        return self.game == "catcher" and self.game_options.get("screen", 64) == 640
 
     def _evaluation(self) -> Evaluation:
         """Return how the agent is evaluated: on every task, on games that nobody learns from."""

@@ -68,6 +68,15 @@ def test_the_nature_network_is_dqns() -> None:
         assert net(torch.zeros(1, 4, size, size)).shape == (1, 3)
 
 
+@pytest.mark.parametrize(("size", "unseen"), [(36, 0), (60, 0), (64, 4), (66, 6), (68, 0), (84, 0)])
+def test_how_much_of_a_picture_the_nature_network_does_not_see(size: int, unseen: int) -> None:
+    picture = torch.rand(1, 4, size, size, requires_grad=True)
+    nature_cnn(size=size)(picture).sum().backward()
+    assert picture.grad is not None
+    for rest in ((0, 1, 2), (0, 1, 3)):
+        assert size - 1 - int(picture.grad.abs().sum(rest).nonzero().max()) == unseen
+
+
 @pytest.mark.parametrize("make", [omniglot_cnn, nature_cnn])
 def test_the_seed_decides_and_the_global_generator_is_left_alone(make: Callable[[int], nn.Module]) -> None:
     state = torch.get_rng_state()

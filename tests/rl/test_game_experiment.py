@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -209,3 +210,15 @@ def test_games_and_runs_are_told_apart(tmp_path: Path) -> None:
     assert result(record)["kind"] == "game"
     assert OPTIONS["k"] == record.settings["k"]
     assert SMALL["episodes"] == record.game["evaluation"]["episodes"]
+
+
+@pytest.mark.parametrize("options", [{}, {"screen": 640}])
+def test_the_network_sees_the_paddle(options: dict[str, Any]) -> None:
+    """At 64x64 it would not on a screen of 640 pixels, whose paddle is in the last rows."""
+    run = GameExperiment(learner="dqn", game="catcher", game_options=options).start()
+    picture, _ = run.env.reset(seed=0)
+    without = picture.copy()
+    without[:, picture.shape[1] // 2 :] = 0  # the pellet begins at the top
+    assert (without != picture).any()
+    values = run.agent.model(torch.from_numpy(np.stack([picture, without])).float() / 255)
+    assert not torch.equal(values[0], values[1])
