@@ -48,7 +48,7 @@ def run_game(
     size: Annotated[
         int | None,
         typer.Option(
-            help="Pixels on each side of the pictures; default: 64, for flappy-bird and a screen of 640 pixels 84."
+            help="Pixels on each side of the pictures; default: 64; for a screen of 640 pixels 68; for flappy-bird 84."
         ),
     ] = None,
     screen: Annotated[
