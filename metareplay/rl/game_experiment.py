@@ -59,7 +59,8 @@ class About:
     options: tuple[str, ...] = ("size", "frames", "rewards")
 
 
-# On a screen of 640 pixels the paddle is at the very bottom. At 64x64 the network does not see the last four rows; at 68x68 it sees all.
+# On a screen of 640 pixels the paddle is at the very bottom. Of 64x64 the network does not see the last four rows, of
+# 68x68 it sees all.
 SIZE_OF_LARGE_SCREEN: Final = 68
 GAMES: Final = {
     "catcher": About(
