@@ -113,12 +113,11 @@ def plot_scores(
         game, _, agent = name.rpartition(": ")
         games.setdefault(game, {})[agent] = of_agent
     learners = {agent: of_agent[0].learner for group in games.values() for agent, of_agent in group.items()}
-    agents, colours = (
-        list(learners),
-        dict(learner_colours(learners) if colours is None else mapping("colours", colours)),
-    )
-    if missing := [agent for agent in agents if agent not in colours]:
-        raise InputError(f"colours has none for {shown(missing[0])}: give every agent a colour")
+    agents = list(learners)
+    colours = learner_colours(learners) if colours is None else mapping("colours", colours)
+    for agent in agents:
+        if agent not in colours:
+            raise InputError(f"colours has none for {shown(agent)}: give every agent a colour")
     seeds = {agent: len(of_agent) for group in games.values() for agent, of_agent in group.items()}
     most = len(next(iter(records.values()))[0].final)
     for one in (tasks := whole_numbers("tasks", tasks)):
@@ -127,6 +126,7 @@ def plot_scores(
     chosen = [(game, task) for game in games for task in [one - 1 for one in tasks] or range(most)]
     columns = min(3, len(chosen))
     figure = new_figure(1 + 4 * columns, 0.8 + 2.9 * -(-len(chosen) // columns))
+    _check_colours({agent: colours[agent] for agent in agents})
     panels = figure.subplots(-(-len(chosen) // columns), columns, squeeze=False).ravel()
     for axes, (game, task) in zip(panels, chosen, strict=False):
         _draw_scores(axes, games[game], task, colours)
@@ -140,13 +140,22 @@ def plot_scores(
         axes.set_ylabel("score")
     found = [axes.get_legend_handles_labels() for axes in panels[: len(chosen)]]
     handles = {label: handle for lines, labels in found for handle, label in zip(lines, labels, strict=True)}
+    differ = len(set(seeds.values())) > 1
     counts = {agent: f" ({count} seeds)" if count > 1 else " (one seed)" for agent, count in seeds.items()}
-    differ = len(set(counts.values())) > 1
     named = {agent + (counts[agent] if differ else ""): handles[agent] for agent in agents}
     figure.legend(
         named.values(), named.keys(), frameon=False, loc="outside lower center", ncols=min(len(named), 2 * columns)
     )
     save_figure(figure, path)
+
+
+def _check_colours(colours: Mapping[str, object]) -> None:
+    """Refuse what matplotlib, which is there by now, does not take for a colour."""
+    from matplotlib.colors import is_color_like
+
+    for name, colour in colours.items():
+        if not is_color_like(colour):
+            raise InputError(f"colours has {shown(colour)} for {shown(name)}: use a colour such as '#0072b2'")
 
 
 def _draw_scores(axes: Any, records: dict[str, list[GameRecord]], task: int, colours: dict[str, str]) -> None:

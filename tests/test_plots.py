@@ -259,6 +259,8 @@ def test_agents_have_the_colours_that_were_given(monkeypatch: pytest.MonkeyPatch
     assert [one.get_text() for one in figure.legends[0].get_texts()] == ["one"]
     with pytest.raises(mr.InputError, match="colours has none for 'one': give every agent a colour"):
         plot_scores(records, path, "Games", colours={"two": "#654321"})
+    with pytest.raises(mr.InputError, match="colours has 'bleu' for 'one': use a colour such as '#0072b2'"):
+        plot_scores(records, path, "Games", colours={"one": "bleu"})
 
 
 def test_tasks_can_be_chosen_and_orders_may_differ(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

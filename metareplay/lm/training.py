@@ -238,7 +238,7 @@ class _Training:
         self.model = Llama(settings.size, settings.context, settings.seed).to(device)
         self.is_compiled = is_compiled
         if is_compiled:
-            torch.compiler.reset()  # which compiles a function only so many times
+            torch.compiler.reset()  # torch compiles a function at most eight times per process
             self.model.compile_blocks()
         options: Any = {"lr": settings.lr, "betas": (0.9, 0.95), "weight_decay": 0.1, "fused": True}
         self.optimizer = torch.optim.AdamW(self.model.parameters(), **options)
@@ -281,8 +281,8 @@ class _Training:
 
     def _loss(self, rows: Tensor) -> Tensor:
         compiling = _compiling() if self.is_compiled else nullcontext()
-        rounding = torch.autocast("cuda", torch.bfloat16) if self.device.startswith("cuda") else nullcontext()
-        with compiling, rounding:
+        precision = torch.autocast("cuda", torch.bfloat16) if self.device.startswith("cuda") else nullcontext()
+        with compiling, precision:
             return self.model.loss(rows)
 
     def _compare(self, batch: Tensor, found: dict[str, list[float | None]]) -> None:
